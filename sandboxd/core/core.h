@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/* Everything the daemon is, without HTTP: configuration, policy, registry, records, audit. */
+#ifndef SANDBOXD_CORE_CORE_H
+#define SANDBOXD_CORE_CORE_H
+
+#include "sandboxd/backend/backend.h"
+#include "sandboxd/core/sandbox.h"
+
+struct limits { /* 6.2 and the policy file's defaults, 26.2 */
+	double max_cpus;
+	int64_t max_memory_mb, max_disk_mb, max_idle_timeout_secs, max_lifetime_secs,
+		min_snapshot_every_secs, max_snapshot_keep, min_metrics_export_secs, max_gpus;
+	double default_cpus;
+	int64_t default_memory_mb, default_disk_mb, default_idle_timeout_secs;
+};
+struct server_policy {
+	struct limits limits;
+	char *default_image;
+	bool has_images;
+	struct strlist images;     /* only these may be named */
+	struct net_policy net_default;
+	enum net_mode net_ceiling;
+	struct strlist may_allow;
+};
+struct core_conf {
+	const char *state_dir;     /* absolute */
+	int state_dirfd;
+	const char *node_id;       /* "" standalone */
+	struct strmap node_labels;
+	const char *audit_log;     /* NULL: <state>/audit/events.jsonl; "none": off */
+	double capacity_cpus;      /* 0: the backend's figure */
+	int64_t capacity_memory_mb, capacity_disk_mb;
+	bool keep_sandboxes;
+	const struct server_policy *policy; /* already fitted (9.4) */
+};
+struct core;
+/* Opens the records, takes back or sweeps sandboxes (26.3), starts the one-second tick. */
+int core_open(const struct core_conf *conf, const struct backend_ops *ops, struct backend *b,
+	const bool caps[CAP_COUNT], struct core **ret, struct err *e);
+/* keep: detach from running sandboxes; else end them all. Joins every thread. */
+void core_close(struct core *c);
+
+bool core_cap(const struct core *c, enum cap cap);
+json_t *core_capabilities_json(struct core *c);
+json_t *core_node_json(struct core *c);
+int core_cordon(struct core *c, bool cordoned, struct err *e);
+const char *core_instance(const struct core *c); /* id of this server run */
+/* Sandboxes newest first, each referenced; label filters "k=v" (8.5). Caller unrefs and frees. */
+int core_list(struct core *c, const char *const *labels, size_t nlabels, struct sandbox ***ret,
+	size_t *ret_n, struct err *e);
+struct audit *core_audit(struct core *c); /* NULL: off */
+/* Changes of the list, for watch=1: increases with each create, update, state change. Blocks until
+ * it differs from `seen` or timeout_ms passed; returns the present value. */
+uint64_t core_wait_change(struct core *c, uint64_t seen, int timeout_ms);
+void core_changed(struct core *c);
+struct guest_hub *core_hub(struct core *c);
+struct store *core_store(struct core *c);
+
+/* policy.c, pure: 26.2, 9.3, 9.4 */
+int server_policy_load(const char *file_or_null, struct server_policy *ret, struct err *e);
+void server_policy_free(struct server_policy *p);
+void server_policy_fit(struct server_policy *p, bool can_filter, bool can_open);
+int net_policy_resolve(const struct server_policy *p, const struct network_body *body_or_null,
+	struct net_policy *ret, struct err *e);
+void net_policy_free(struct net_policy *p);
+json_t *net_policy_json(const struct net_policy *p);
+
+#endif

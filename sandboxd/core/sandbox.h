@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+/* The sandbox object and the registry that finds it. Reference counted: who finds one holds a
+ * reference and drops it with sandbox_unref.
+ * Locks, in this order: a sandbox's lock, then the registry's. Neither is held over a mount, a copy,
+ * a wait or a call to a shim. */
+#ifndef SANDBOXD_CORE_SANDBOX_H
+#define SANDBOXD_CORE_SANDBOX_H
+
+#include "common/api/api.h"
+#include "common/api/ids.h"
+#include "common/api/types.h"
+#include "common/base/err.h"
+#include "sandboxd/backend/guest.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+struct core;
+struct proc;
+struct guestfs;
+struct backend_image;
+
+enum sandbox_state { SBX_PENDING, SBX_RUNNING, SBX_SUSPENDED, SBX_TERMINATED };
+extern const char *const sandbox_state_words[];
+
+enum net_mode { NET_NONE, NET_ALLOWLIST, NET_OPEN };
+struct net_policy {
+	enum net_mode mode;
+	struct strlist allow, deny; /* cleaned, sorted, unique */
+};
+
+struct sandbox {
+	/* fixed after creation */
+	char id[SBX_ID_MAX];
+	struct core *core;
+	char *image;
+	double cpus;
+	int64_t memory_mb, disk_mb;
+	struct strmap env;         /* values: never shown */
+	int64_t created_ns;        /* CLOCK_REALTIME */
+	uint64_t seq;              /* order of creation */
+	char **image_env;          /* "K=V", NULL-terminated */
+	int run_dirfd;             /* <state>/run/<id>: sock, spool files */
+
+	pthread_mutex_t lock;
+	pthread_cond_t changed;    /* state, processes, output: broadcast on every change */
+	/* under lock */
+	unsigned refs;             /* registry's count included */
+	enum sandbox_state state;
+	char *name;                /* NULL: none */
+	struct strmap labels;
+	struct net_policy network;
+	int64_t idle_timeout_secs, lifetime_secs;
+	bool idle_suspend, idle_suspended;
+	int64_t idle_since_ms;     /* CLOCK_MONOTONIC, 0 while in use */
+	unsigned uses;             /* requests under way that count as use */
+	unsigned users;            /* calls that hold `guest`; it is freed when this falls to 0 */
+	volatile int cancel;       /* asks a create under way to give up */
+	uint64_t generation;
+	uint8_t secret[PROTO_SECRET_LEN];
+	struct guest *guest;       /* NULL unless running */
+	struct guestfs *fs;        /* NULL unless running */
+	struct proc *procs;        /* uthash by number; owned by proc.c */
+	uint32_t next_num;
+	unsigned running_procs;
+};
+
+/* id first, then the live sandbox of that name, else the newest terminated one. not_found. */
+int sandbox_find(struct core *c, const char *ref, struct sandbox **ret, struct err *e);
+void sandbox_ref(struct sandbox *s);
+void sandbox_unref(struct sandbox *s);
+static inline void sandbox_unref_p(struct sandbox **s)
+{
+	if (*s)
+		sandbox_unref(*s);
+}
+
+/* Every request that works inside a sandbox stands between these two. enter: conflict unless it is
+ * running (later: wakes one asleep); pins s->guest and s->fs until leave. `use` says whether it
+ * counts as use (10.1; false for Sandbox-Background: 1). */
+int sandbox_enter(struct sandbox *s, bool use, struct err *e);
+void sandbox_leave(struct sandbox *s, bool use);
+/* Counts as use without needing it to run (reads of output). */
+void sandbox_touch(struct sandbox *s, bool use);
+
+/* 8.3 from step 1 on; body is not kept. The client may leave: gone(arg) is asked now and then and
+ * cancels. On success *ret is running and referenced. */
+int sandbox_create(struct core *c, const struct create_body *body, bool (*gone)(void *), void *arg,
+	struct sandbox **ret, struct err *e);
+int sandbox_update(struct sandbox *s, const struct update_body *body, bool background, struct err *e);
+/* 204 semantics: idempotent. reason: "request", "idle", "lifetime", "restart". */
+int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e);
+json_t *sandbox_json(struct sandbox *s); /* 8.2; takes the lock itself; NULL: out of memory */
+
+#endif

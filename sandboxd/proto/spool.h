@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/* The spool: one sparse file a process, made by the front, written by the shim through a passed
+ * descriptor, mapped and read by the front. It holds output and result, so that neither is lost when
+ * either of the two is killed. The reader checks every number: it trusts none.
+ *
+ *   0 .. 4 KiB        struct spool_head
+ *   SPOOL_OUT         up to 8 MiB of stdout (all output on a tty)
+ *   SPOOL_ERR         up to 8 MiB of stderr
+ *   SPOOL_ORDER       uint32 runs: bit 31 = stderr, rest = bytes; at most SPOOL_RUNS_MAX, then
+ *                     the order is no longer told: rest of stdout, then rest of stderr */
+#ifndef SANDBOXD_PROTO_SPOOL_H
+#define SANDBOXD_PROTO_SPOOL_H
+
+#include <stdint.h>
+
+#define SPOOL_MAGIC 0x53504c31u
+#define SPOOL_CAP (8u * 1024 * 1024) /* node contract, 11.5: kept per stream and process */
+#define SPOOL_OUT 4096u
+#define SPOOL_ERR (SPOOL_OUT + SPOOL_CAP)
+#define SPOOL_ORDER (SPOOL_ERR + SPOOL_CAP)
+#define SPOOL_RUNS_MAX (1024u * 1024)
+
+enum spool_state { SPOOL_NEW = 0, SPOOL_RUNNING = 1, SPOOL_EXITED = 2 };
+
+/* Written with release, read with acquire order; data first, then the counts. */
+struct spool_head {
+	uint32_t magic;
+	uint32_t state;        /* enum spool_state; EXITED is stored last of all */
+	uint64_t kept[2];      /* bytes in each region, at most SPOOL_CAP */
+	uint64_t dropped[2];   /* bytes read past the cap and thrown away */
+	uint32_t runs;         /* entries of the order table; the last one may still grow */
+	int32_t exit_code;     /* own code, 128 + n for a signal; valid when EXITED */
+	uint32_t flags;        /* 1: killed by the memory limit */
+	uint32_t stdin_closed;
+	uint64_t started_ns, ended_ns; /* CLOCK_REALTIME */
+};
+
+#endif
