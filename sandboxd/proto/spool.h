@@ -7,7 +7,10 @@
  *   SPOOL_OUT         up to 8 MiB of stdout (all output on a tty)
  *   SPOOL_ERR         up to 8 MiB of stderr
  *   SPOOL_ORDER       uint32 runs: bit 31 = stderr, rest = bytes; at most SPOOL_RUNS_MAX, then
- *                     the order is no longer told: rest of stdout, then rest of stderr */
+ *                     the order is no longer told: rest of stdout, then rest of stderr
+ *   SPOOL_META        uint32 length, then that many bytes of JSON: the process's record (argv, cwd,
+ *                     tty, name, env_names, pid, start). Written by the front before the start; the
+ *                     shim never touches it. A restarted front rebuilds its list from here. */
 #ifndef SANDBOXD_PROTO_SPOOL_H
 #define SANDBOXD_PROTO_SPOOL_H
 
@@ -19,6 +22,8 @@
 #define SPOOL_ERR (SPOOL_OUT + SPOOL_CAP)
 #define SPOOL_ORDER (SPOOL_ERR + SPOOL_CAP)
 #define SPOOL_RUNS_MAX (1024u * 1024)
+#define SPOOL_META (SPOOL_ORDER + 4u * SPOOL_RUNS_MAX)
+#define SPOOL_META_MAX (4u * 1024 * 1024) /* most bytes of JSON: a body, escaped, fits well */
 
 enum spool_state { SPOOL_NEW = 0, SPOOL_RUNNING = 1, SPOOL_EXITED = 2 };
 
