@@ -59,5 +59,15 @@ int reply_stream(struct call *c, int status, const char *type, int64_t length,
 	int handle_##handler(struct call *c, struct err *e);
 #include "common/api/routes.def"
 #undef R
+/* RAW rows have three more, for the fields of struct handler with these names. */
+#define RAW_DECL_NONE(h)
+#define RAW_DECL_JSON(h)
+#define RAW_DECL_RAW(h)                                                                     \
+	int handle_##h##_begin(struct call *c, struct err *e);                              \
+	int handle_##h##_data(struct call *c, const void *buf, size_t len, struct err *e);  \
+	void handle_##h##_drop(struct call *c, bool complete);
+#define R(handler, method, path, cap, body, flags, help) RAW_DECL_##body(handler)
+#include "common/api/routes.def"
+#undef R
 
 #endif
