@@ -2,7 +2,8 @@
 /* The sandbox object and the registry that finds it. Reference counted: who finds one holds a
  * reference and drops it with sandbox_unref.
  * Locks, in this order: a sandbox's lock, then the registry's. Neither is held over a mount, a copy,
- * a wait or a call to a shim. */
+ * a wait or a call to a shim. The audit log's and the record store's locks come last and may be taken
+ * under either; the core's queue and change counter too. */
 #ifndef SANDBOXD_CORE_SANDBOX_H
 #define SANDBOXD_CORE_SANDBOX_H
 
@@ -16,6 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
+#include <uthash.h>
 
 struct core;
 struct proc;
@@ -42,13 +44,17 @@ struct sandbox {
 	int64_t created_ns;        /* CLOCK_REALTIME */
 	uint64_t seq;              /* order of creation */
 	char **image_env;          /* "K=V", NULL-terminated */
-	int run_dirfd;             /* <state>/run/<id>: sock, spool files */
+	int run_dirfd;             /* <state>/run/<id>: sock, spool files; -1: nothing was kept */
+	unsigned refs;             /* atomic; the registry's count included */
+	uint64_t version;          /* atomic; grows with every change of what sandbox_json shows */
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;    /* state, processes, output: broadcast on every change */
 	/* under lock */
-	unsigned refs;             /* registry's count included */
 	enum sandbox_state state;
+	bool ended;                /* terminated, and no process of it runs any more */
+	bool (*gone)(void *);      /* pending only: has the client of the create left? */
+	void *gone_arg;
 	char *name;                /* NULL: none */
 	struct strmap labels;
 	struct net_policy network;
@@ -57,7 +63,7 @@ struct sandbox {
 	int64_t idle_since_ms;     /* CLOCK_MONOTONIC, 0 while in use */
 	unsigned uses;             /* requests under way that count as use */
 	unsigned users;            /* calls that hold `guest`; it is freed when this falls to 0 */
-	volatile int cancel;       /* asks a create under way to give up */
+	volatile int cancel;       /* atomic; asks a create under way to give up */
 	uint64_t generation;
 	uint8_t secret[PROTO_SECRET_LEN];
 	struct guest *guest;       /* NULL unless running */
@@ -65,6 +71,11 @@ struct sandbox {
 	struct proc *procs;        /* uthash by number; owned by proc.c */
 	uint32_t next_num;
 	unsigned running_procs;
+
+	/* under the registry's lock; registry.c only */
+	char reg_name[NAME_MAX_LEN + 1];
+	bool reg_in, reg_live;
+	UT_hash_handle hh_id, hh_name;
 };
 
 /* id first, then the live sandbox of that name, else the newest terminated one. not_found. */
@@ -82,6 +93,10 @@ static inline void sandbox_unref_p(struct sandbox **s)
  * counts as use (10.1; false for Sandbox-Background: 1). */
 int sandbox_enter(struct sandbox *s, bool use, struct err *e);
 void sandbox_leave(struct sandbox *s, bool use);
+/* The hub's `gone`: the shim of this sandbox is dead. Only queues the end (reason "failed"). */
+void sandbox_shim_gone(struct sandbox *s);
+/* Marks a change of what sandbox_json shows and wakes those who watch the list. Any thread, any lock. */
+void sandbox_changed(struct sandbox *s);
 /* Counts as use without needing it to run (reads of output). */
 void sandbox_touch(struct sandbox *s, bool use);
 
@@ -90,7 +105,9 @@ void sandbox_touch(struct sandbox *s, bool use);
 int sandbox_create(struct core *c, const struct create_body *body, bool (*gone)(void *), void *arg,
 	struct sandbox **ret, struct err *e);
 int sandbox_update(struct sandbox *s, const struct update_body *body, bool background, struct err *e);
-/* 204 semantics: idempotent. reason: "request", "idle", "lifetime", "restart". */
+/* 204 semantics: idempotent; when it returns no process of the sandbox runs and its record says so.
+ * A pending one is cancelled and vanishes. reason: "request", "idle", "lifetime", "restart",
+ * "failed". */
 int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e);
 json_t *sandbox_json(struct sandbox *s); /* 8.2; takes the lock itself; NULL: out of memory */
 
