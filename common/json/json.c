@@ -88,16 +88,11 @@ char *json_text(const json_t *v)
 
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-char *base64_encode(const void *buf, size_t len)
+size_t base64_put(const void *buf, size_t len, char *out)
 {
 	const unsigned char *p = buf;
-	char *out, *o;
+	char *o = out;
 
-	if (len > SIZE_MAX / 2)
-		return NULL;
-	out = o = malloc((len + 2) / 3 * 4 + 1);
-	if (!out)
-		return NULL;
 	for (; len >= 3; p += 3, len -= 3) {
 		uint32_t v = (uint32_t)p[0] << 16 | (uint32_t)p[1] << 8 | p[2];
 		*o++ = alphabet[v >> 18];
@@ -112,7 +107,18 @@ char *base64_encode(const void *buf, size_t len)
 		*o++ = len > 1 ? alphabet[v >> 6 & 63] : '=';
 		*o++ = '=';
 	}
-	*o = '\0';
+	return (size_t)(o - out);
+}
+
+char *base64_encode(const void *buf, size_t len)
+{
+	char *out;
+
+	if (len > SIZE_MAX / 2)
+		return NULL;
+	out = malloc((len + 2) / 3 * 4 + 1);
+	if (out)
+		out[base64_put(buf, len, out)] = '\0';
 	return out;
 }
 

@@ -23,6 +23,8 @@ char *json_text(const json_t *v);
 
 /* base64, standard alphabet with padding. */
 char *base64_encode(const void *buf, size_t len); /* caller frees */
+/* Writes (len + 2) / 3 * 4 characters to `out`, no NUL; returns how many. */
+size_t base64_put(const void *buf, size_t len, char *out);
 /* -1 on anything that is not canonical base64. Caller frees *ret. "" gives a length of 0. */
 int base64_decode(const char *text, size_t len, void **ret, size_t *ret_len);
 
