@@ -8,9 +8,9 @@
  *   SPOOL_ERR         up to 8 MiB of stderr
  *   SPOOL_ORDER       uint32 runs: bit 31 = stderr, rest = bytes; at most SPOOL_RUNS_MAX, then
  *                     the order is no longer told: rest of stdout, then rest of stderr
- *   SPOOL_META        uint32 length, then that many bytes of JSON: the process's record (argv, cwd,
- *                     tty, name, env_names, pid, start). Written by the front before the start; the
- *                     shim never touches it. A restarted front rebuilds its list from here. */
+ *   SPOOL_META        struct spool_meta, then `len` bytes of JSON: the process's record (argv, cwd,
+ *                     tty, name, start). Written by the front before the start; the shim never
+ *                     touches it. A restarted front rebuilds its list from here. */
 #ifndef SANDBOXD_PROTO_SPOOL_H
 #define SANDBOXD_PROTO_SPOOL_H
 
@@ -26,6 +26,11 @@
 #define SPOOL_META_MAX (4u * 1024 * 1024) /* most bytes of JSON: a body, escaped, fits well */
 
 enum spool_state { SPOOL_NEW = 0, SPOOL_RUNNING = 1, SPOOL_EXITED = 2 };
+
+struct spool_meta {
+	uint32_t len;    /* of the JSON, at most SPOOL_META_MAX */
+	uint32_t noted;  /* 1: its exit is in the event log, 2: it was ended by its time limit */
+};
 
 /* Written with release, read with acquire order; data first, then the counts. */
 struct spool_head {
