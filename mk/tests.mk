@@ -10,5 +10,8 @@ $(O)/tests/libtest.a: $(TEST_LIB)
 $(TEST_BINS): $(O)/tests/%: $(O)/obj/tests/%.o $(O)/tests/libtest.a
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $< $(O)/tests/libtest.a $(O)/tests/libtest.a -lcmocka $(LIBS_sandboxd) $(LIBS_sbxfs)
+$(O)/bench/bench: $(O)/obj/tests/bench/bench.o $(O)/lib/libsbx.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_client)
 tests-build: $(TEST_BINS)
 .SECONDARY:
