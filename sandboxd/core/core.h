@@ -56,13 +56,21 @@ void core_changed(struct core *c);
 struct guest_hub *core_hub(struct core *c);
 struct store *core_store(struct core *c);
 
-/* policy.c, pure: 26.2, 9.3, 9.4 */
+/* policy.c and netpolicy.c, pure: 26.2, 9.3, 9.4 */
 int server_policy_load(const char *file_or_null, struct server_policy *ret, struct err *e);
 void server_policy_free(struct server_policy *p);
 void server_policy_fit(struct server_policy *p, bool can_filter, bool can_open);
 int net_policy_resolve(const struct server_policy *p, const struct network_body *body_or_null,
 	struct net_policy *ret, struct err *e);
 void net_policy_free(struct net_policy *p);
-json_t *net_policy_json(const struct net_policy *p);
+int net_policy_copy(const struct net_policy *from, struct net_policy *ret, struct err *e);
+json_t *net_policy_json(const struct net_policy *p); /* as shown: allow is null but for allowlist */
+/* May a sandbox that was made with `n` go on under today's policy (26.3)? */
+bool net_policy_still_allowed(const struct server_policy *p, const struct net_policy *n);
+extern const char *const net_mode_words[];
+int net_mode_of(const char *word); /* -1: unknown */
+/* 9.2 for a whole list: cleaned, sorted, unique. `what` names the field in a refusal. */
+int net_names_clean(const struct strlist *in, const char *what, struct strlist *ret, struct err *e);
+int net_default_list(const struct server_policy *p, struct strlist *ret, struct err *e);
 
 #endif

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: MIT */
+/* Group commit: the owner takes everything that is queued into one transaction. While it syncs, the
+ * next batch gathers. Each write stands in its own savepoint, so that one failure is not everybody's. */
+#include "sandboxd/store/store.h"
+
+#include "common/base/log.h"
+#include "common/db/db.h"
+#include "common/sys/mem.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define CHECKPOINT_AFTER_S 1
+
+struct write {
+	struct write *next;
+	uint64_t ticket;
+	bool durable, drop, wipes;
+	struct store_sandbox rec; /* strings owned */
+};
+struct failure { /* of a ticket nobody asked about yet; few and rare */
+	struct failure *next;
+	uint64_t ticket;
+	struct err err;
+};
+struct store {
+	struct db *db;
+	struct db_stmt *put, *drop;
+	pthread_t thread;
+	bool started;
+
+	pthread_mutex_t lock;
+	pthread_cond_t work, done;
+	/* under lock */
+	struct write *first, **last;
+	uint64_t tickets, committed, commits;
+	struct failure *failures;
+	bool stop;
+	/* the thread's */
+	bool wiped; /* the log still holds values of ended sandboxes */
+};
+
+static const char *const steps[] = {
+	"CREATE TABLE sandbox(id TEXT PRIMARY KEY, seq INTEGER NOT NULL, state INTEGER NOT NULL,"
+	" created_ns INTEGER NOT NULL, generation INTEGER NOT NULL, secret BLOB, boot TEXT,"
+	" body TEXT NOT NULL, env TEXT) WITHOUT ROWID",
+};
+
+static void write_free(struct write *w)
+{
+	char *env = (char *)(size_t)w->rec.env;
+
+	if (env)
+		explicit_bzero(env, strlen(env));
+	free(env);
+	free((char *)(size_t)w->rec.id);
+	free((char *)(size_t)w->rec.boot);
+	free((char *)(size_t)w->rec.body);
+	explicit_bzero(w->rec.secret, sizeof(w->rec.secret));
+	free(w);
+}
+
+static int apply(struct store *st, const struct write *w, struct err *e)
+{
+	const struct store_sandbox *r = &w->rec;
+
+	if (w->drop) {
+		db_bind_text(st->drop, 1, r->id);
+		return db_run(st->drop, e);
+	}
+	db_bind_text(st->put, 1, r->id);
+	db_bind_int(st->put, 2, (int64_t)r->seq);
+	db_bind_int(st->put, 3, r->state);
+	db_bind_int(st->put, 4, r->created_ns);
+	db_bind_int(st->put, 5, (int64_t)r->generation);
+	db_bind_blob(st->put, 6, r->secret, sizeof(r->secret));
+	db_bind_text(st->put, 7, r->boot);
+	db_bind_text(st->put, 8, r->body);
+	db_bind_text(st->put, 9, r->env);
+	return db_run(st->put, e);
+}
+
+/* Only durable writes have somebody who waits and takes the failure away. */
+static void note_failure(struct store *st, const struct write *w, const struct err *e)
+{
+	struct failure *f = w->durable ? calloc(1, sizeof(*f)) : NULL;
+
+	log_error("records: a write failed reason=\"%s\"", e->msg);
+	if (!f)
+		return;
+	f->ticket = w->ticket;
+	f->err = *e;
+	pthread_mutex_lock(&st->lock);
+	f->next = st->failures;
+	st->failures = f;
+	pthread_mutex_unlock(&st->lock);
+}
+
+static void commit_batch(struct store *st, struct write *batch)
+{
+	struct err e = ERR_NULL, one = ERR_NULL;
+	bool durable = false;
+
+	for (struct write *w = batch; w; w = w->next)
+		durable |= w->durable;
+	if (db_set_durable(st->db, durable, &e) < 0 || db_exec(st->db, "BEGIN IMMEDIATE", &e) < 0)
+		goto all_failed;
+	for (struct write *w = batch; w; w = w->next) {
+		db_exec(st->db, "SAVEPOINT one", NULL);
+		if (apply(st, w, &one) < 0) {
+			db_exec(st->db, "ROLLBACK TO one", NULL);
+			note_failure(st, w, &one);
+		}
+		db_exec(st->db, "RELEASE one", NULL);
+		st->wiped |= w->wipes;
+	}
+	if (db_exec(st->db, "COMMIT", &e) == 0)
+		return;
+	db_exec(st->db, "ROLLBACK", NULL);
+all_failed:
+	for (struct write *w = batch; w; w = w->next)
+		note_failure(st, w, &e);
+}
+
+/* Lock held. False: nothing came for the time after which the log is emptied. */
+static bool wait_work(struct store *st)
+{
+	struct timespec until;
+
+	if (!st->wiped) {
+		while (!st->first && !st->stop)
+			pthread_cond_wait(&st->work, &st->lock);
+		return true;
+	}
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += CHECKPOINT_AFTER_S;
+	while (!st->first && !st->stop)
+		if (pthread_cond_timedwait(&st->work, &st->lock, &until) == ETIMEDOUT)
+			return st->first || st->stop;
+	return true;
+}
+
+static void *store_thread(void *arg)
+{
+	struct store *st = arg;
+
+	pthread_mutex_lock(&st->lock);
+	for (;;) {
+		bool work = wait_work(st);
+		struct write *batch = st->first, *next;
+		uint64_t upto = st->tickets;
+		if (!batch && st->stop)
+			break;
+		st->first = NULL;
+		st->last = &st->first;
+		pthread_mutex_unlock(&st->lock);
+		if (batch)
+			commit_batch(st, batch);
+		if (!work) {
+			db_checkpoint(st->db);
+			st->wiped = false;
+		}
+		for (; batch; batch = next) {
+			next = batch->next;
+			write_free(batch);
+		}
+		pthread_mutex_lock(&st->lock);
+		st->committed = upto;
+		st->commits++;
+		pthread_cond_broadcast(&st->done);
+	}
+	pthread_mutex_unlock(&st->lock);
+	return NULL;
+}
+
+static void cond_init_mono(pthread_cond_t *c)
+{
+	pthread_condattr_t a;
+
+	pthread_condattr_init(&a);
+	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+	pthread_cond_init(c, &a);
+	pthread_condattr_destroy(&a);
+}
+
+int store_open(const char *state_dir, struct store **ret, struct err *e)
+{
+	struct store *st = calloc(1, sizeof(*st));
+	_cleanup_free_ char *path = NULL;
+
+	if (!st || asprintf(&path, "%s/records.db", state_dir) < 0) {
+		free(st);
+		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+	}
+	pthread_mutex_init(&st->lock, NULL);
+	cond_init_mono(&st->work);
+	cond_init_mono(&st->done);
+	st->last = &st->first;
+	if (db_open(path, &st->db, e) < 0 ||
+		db_migrate(st->db, steps, ARRAY_LEN(steps), e) < 0 ||
+		db_prepare(st->db, "INSERT OR REPLACE INTO sandbox(id, seq, state, created_ns,"
+				   " generation, secret, boot, body, env) VALUES(?,?,?,?,?,?,?,?,?)",
+			&st->put, e) < 0 ||
+		db_prepare(st->db, "DELETE FROM sandbox WHERE id = ?", &st->drop, e) < 0)
+		goto fail;
+	st->wiped = true; /* whatever an earlier run left in the log */
+	*ret = st;
+	return 0;
+fail:
+	store_close(st);
+	return -1;
+}
+
+/* The thread starts with the first write, so that loading needs no lock. */
+static void start_thread(struct store *st)
+{
+	if (!st->started)
+		st->started = pthread_create(&st->thread, NULL, store_thread, st) == 0;
+}
+
+void store_close(struct store *st)
+{
+	if (!st)
+		return;
+	pthread_mutex_lock(&st->lock);
+	st->stop = true;
+	pthread_cond_broadcast(&st->work);
+	pthread_mutex_unlock(&st->lock);
+	if (st->started)
+		pthread_join(st->thread, NULL);
+	db_stmt_free(st->put);
+	db_stmt_free(st->drop);
+	db_close(st->db);
+	for (struct failure *f = st->failures, *n; f; f = n) {
+		n = f->next;
+		free(f);
+	}
+	pthread_cond_destroy(&st->work);
+	pthread_cond_destroy(&st->done);
+	pthread_mutex_destroy(&st->lock);
+	free(st);
+}
+
+static uint64_t queue(struct store *st, struct write *w)
+{
+	uint64_t ticket = 0;
+
+	pthread_mutex_lock(&st->lock);
+	start_thread(st);
+	if (st->started && !st->stop) {
+		ticket = w->ticket = ++st->tickets;
+		*st->last = w;
+		st->last = &w->next;
+		pthread_cond_signal(&st->work);
+	}
+	pthread_mutex_unlock(&st->lock);
+	if (!ticket)
+		write_free(w);
+	return ticket;
+}
+
+static bool copy_text(const char **dst, const char *src)
+{
+	*dst = src ? strdup(src) : NULL;
+	return *dst || !src;
+}
+
+static struct write *write_new(const struct store_sandbox *r, bool durable)
+{
+	struct write *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return NULL;
+	w->durable = durable;
+	w->rec = *r;
+	w->rec.id = w->rec.boot = w->rec.body = w->rec.env = NULL;
+	if (copy_text(&w->rec.id, r->id) && copy_text(&w->rec.boot, r->boot) &&
+		copy_text(&w->rec.body, r->body) && copy_text(&w->rec.env, r->env))
+		return w;
+	write_free(w);
+	return NULL;
+}
+
+uint64_t store_put_sandbox(struct store *st, const struct store_sandbox *r, bool durable)
+{
+	struct write *w = write_new(r, durable);
+
+	if (!w)
+		return 0;
+	w->wipes = !r->env;
+	return queue(st, w);
+}
+
+uint64_t store_drop_sandbox(struct store *st, const char *id, bool durable)
+{
+	struct store_sandbox r = { .id = id };
+	struct write *w = write_new(&r, durable);
+
+	if (!w)
+		return 0;
+	w->drop = w->wipes = true;
+	return queue(st, w);
+}
+
+int store_wait(struct store *st, uint64_t ticket, struct err *e)
+{
+	struct failure **p, *f = NULL;
+
+	if (!ticket)
+		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+	pthread_mutex_lock(&st->lock);
+	while (st->committed < ticket)
+		pthread_cond_wait(&st->done, &st->lock);
+	for (p = &st->failures; *p && (*p)->ticket != ticket; p = &(*p)->next)
+		;
+	if (*p) {
+		f = *p;
+		*p = f->next;
+	}
+	pthread_mutex_unlock(&st->lock);
+	if (!f)
+		return 0;
+	if (e)
+		*e = f->err;
+	free(f);
+	return -1;
+}
+
+int store_load_sandboxes(struct store *st,
+	int (*each)(void *arg, const struct store_sandbox *r, struct err *e), void *arg, struct err *e)
+{
+	struct db_stmt *q;
+	int rc;
+
+	if (db_prepare(st->db, "SELECT id, seq, state, created_ns, generation, secret, boot, body, env"
+			       " FROM sandbox ORDER BY seq", &q, e) < 0)
+		return -1;
+	while ((rc = db_next(q, e)) == 1) {
+		struct store_sandbox r = { .id = db_text(q, 0), .seq = (uint64_t)db_int(q, 1),
+			.state = (int)db_int(q, 2), .created_ns = db_int(q, 3),
+			.generation = (uint64_t)db_int(q, 4), .boot = db_text(q, 6),
+			.body = db_text(q, 7), .env = db_text(q, 8) };
+		size_t len;
+		const void *secret = db_blob(q, 5, &len);
+		if (secret && len == sizeof(r.secret))
+			memcpy(r.secret, secret, len);
+		if (each(arg, &r, e) < 0) {
+			rc = -1;
+			break;
+		}
+	}
+	db_stmt_free(q);
+	return rc;
+}
+
+uint64_t store_commits(struct store *st)
+{
+	uint64_t n;
+
+	pthread_mutex_lock(&st->lock);
+	n = st->commits;
+	pthread_mutex_unlock(&st->lock);
+	return n;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/* The daemon's records in <state>/records.db. One thread owns the database; callers hand it writes and
+ * wait, so that many who wait share one sync of the disk (group commit).
+ * Locks: the store's own queue lock comes after every lock of the core. */
+#ifndef SANDBOXD_STORE_STORE_H
+#define SANDBOXD_STORE_STORE_H
+
+#include "common/json/json.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct store;
+
+#define STORE_SECRET_LEN 16
+
+/* One sandbox as it is kept. `body` is the core's own JSON; `env` holds values and is NULL once the
+ * sandbox has ended: the row is overwritten then, and the log emptied soon after. */
+struct store_sandbox {
+	const char *id;
+	uint64_t seq;
+	int state;            /* the core's enum sandbox_state */
+	int64_t created_ns;
+	uint64_t generation;
+	uint8_t secret[STORE_SECRET_LEN];
+	const char *boot;     /* boot id of the host; a runtime of another boot is gone */
+	const char *body, *env;
+};
+
+/* Makes or opens records.db in the folder (0700). Refuses a damaged or unwritable one. */
+int store_open(const char *state_dir, struct store **ret, struct err *e);
+/* Writes what is queued, then closes. */
+void store_close(struct store *st);
+
+/* Tickets number the writes. 0: could not be queued (out of memory). The record is copied.
+ * durable=false: need not reach the disk before the next durable one; nobody waits for it. */
+uint64_t store_put_sandbox(struct store *st, const struct store_sandbox *r, bool durable);
+uint64_t store_drop_sandbox(struct store *st, const char *id, bool durable);
+/* Waits until the durable write of this ticket is on the disk; -1 when it failed. Once a ticket. */
+int store_wait(struct store *st, uint64_t ticket, struct err *e);
+
+/* Before the first write only: every record in order of creation. `each` returning -1 stops. */
+int store_load_sandboxes(struct store *st,
+	int (*each)(void *arg, const struct store_sandbox *r, struct err *e), void *arg, struct err *e);
+uint64_t store_commits(struct store *st); /* transactions so far */
+
+#endif
