@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/* The handle and its idle connections. A connection belongs to one call at a time; the pool's lock
+ * is held for a list operation only. */
+#include "client/lib/internal.h"
+
+#include "common/sys/mem.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static void global_init(void)
+{
+	curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+static void handle_free(struct sbx *s)
+{
+	for (struct conn *c; (c = s->idle);) {
+		s->idle = c->next;
+		sbx_conn_free(c);
+	}
+	if (s->token)
+		explicit_bzero(s->token, strlen(s->token));
+	free(s->token);
+	free(s->endpoint);
+	free(s->base);
+	free(s->socket_path);
+	free(s->ca_file);
+	free(s->token_file);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+}
+
+int sbx_open(const struct sbx_options *opt, struct sbx **ret, struct sbx_error *e)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	static const struct sbx_options none;
+	struct sbx *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return sbx_fail(e, "internal", ENOMEM, "out of memory");
+	pthread_once(&once, global_init);
+	pthread_mutex_init(&s->lock, NULL);
+	if (sbx_resolve(opt ? opt : &none, s, e) < 0) {
+		handle_free(s);
+		return -1;
+	}
+	*ret = s;
+	return 0;
+}
+
+void sbx_close(struct sbx *s)
+{
+	if (s)
+		handle_free(s);
+}
+
+const char *sbx_endpoint(const struct sbx *s)
+{
+	return s->endpoint;
+}
+
+int sbx_reload_token(struct sbx *s, struct sbx_error *e)
+{
+	char *fresh, *old;
+
+	if (sbx_read_token(s->token_file, &fresh, e) < 0)
+		return -1;
+	pthread_mutex_lock(&s->lock);
+	old = s->token;
+	s->token = fresh;
+	pthread_mutex_unlock(&s->lock);
+	if (old)
+		explicit_bzero(old, strlen(old));
+	free(old);
+	return 0;
+}
+
+void sbx_easy_setup(const struct sbx *s, CURL *easy)
+{
+	/* With NOSIGNAL the library leaves SIGPIPE alone; call.c guards the TLS case. */
+	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+	curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+	curl_easy_setopt(easy, CURLOPT_PROXY, ""); /* a proxy would see the token */
+	curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
+	curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
+	curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, 512L * 1024);
+	curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, 2L * 1024 * 1024);
+	curl_easy_setopt(easy, CURLOPT_TCP_NODELAY, 1L);
+	curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+	curl_easy_setopt(easy, CURLOPT_MAXAGE_CONN, 60L);
+	curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+	curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)s->connect_timeout_ms);
+	if (s->socket_path)
+		curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, s->socket_path);
+	if (s->ca_file)
+		curl_easy_setopt(easy, CURLOPT_CAINFO, s->ca_file);
+}
+
+static struct conn *conn_new(const struct sbx *s)
+{
+	struct conn *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->multi = curl_multi_init();
+	c->easy = curl_easy_init();
+	if (!c->multi || !c->easy) {
+		sbx_conn_free(c);
+		return NULL;
+	}
+	curl_multi_setopt(c->multi, CURLMOPT_MAXCONNECTS, 1L);
+	sbx_easy_setup(s, c->easy);
+	return c;
+}
+
+void sbx_conn_free(struct conn *c)
+{
+	if (!c)
+		return;
+	curl_easy_cleanup(c->easy);
+	curl_multi_cleanup(c->multi);
+	free(c);
+}
+
+struct conn *sbx_conn_take(struct sbx *s)
+{
+	struct conn *c;
+
+	pthread_mutex_lock(&s->lock);
+	c = s->idle;
+	if (c) {
+		s->idle = c->next;
+		s->n_idle--;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return c ? c : conn_new(s);
+}
+
+void sbx_conn_give(struct sbx *s, struct conn *c, bool keep)
+{
+	if (keep) {
+		pthread_mutex_lock(&s->lock);
+		keep = s->n_idle < SBX_POOL_IDLE;
+		if (keep) {
+			c->next = s->idle;
+			s->idle = c;
+			s->n_idle++;
+		}
+		pthread_mutex_unlock(&s->lock);
+	}
+	if (!keep)
+		sbx_conn_free(c);
+}
+
+struct curl_slist *sbx_header_add(struct curl_slist *l, const char *name, const char *value)
+{
+	_cleanup_free_ char *line = NULL;
+	struct curl_slist *more;
+
+	if (asprintf(&line, "%s:%s%s", name, *value ? " " : "", value) < 0) {
+		line = NULL;
+		curl_slist_free_all(l);
+		return NULL;
+	}
+	more = curl_slist_append(l, line);
+	explicit_bzero(line, strlen(line));
+	if (!more)
+		curl_slist_free_all(l);
+	return more;
+}
+
+struct curl_slist *sbx_headers_base(struct sbx *s, bool background)
+{
+	char token[SBX_TOKEN_MAX + sizeof("Bearer ")];
+	struct curl_slist *l = NULL;
+	bool has;
+
+	pthread_mutex_lock(&s->lock);
+	has = s->token != NULL;
+	if (has)
+		snprintf(token, sizeof(token), "Bearer %s", s->token);
+	pthread_mutex_unlock(&s->lock);
+	l = sbx_header_add(NULL, "Expect", "");
+	if (l && has)
+		l = sbx_header_add(l, "Authorization", token);
+	if (has)
+		explicit_bzero(token, sizeof(token));
+	if (l && background)
+		l = sbx_header_add(l, "Sandbox-Background", "1");
+	return l;
+}
