@@ -15,7 +15,7 @@ COMMON    := common/sys common/base common/json common/api
 SERVERLIB := common/http common/db sandboxd/store sandboxd/proto sandboxd/backend sandboxd/backend/linux sandboxd/backend/fake sandboxd/core sandboxd/api
 CLIENTLIB := client/lib
 
-LIBS_sandboxd := -lmicrohttpd -ljansson -lsqlite3 -lcrypto -lssl -lpthread
+LIBS_sandboxd := -lmicrohttpd -lgnutls -ljansson -lsqlite3 -lcrypto -lssl -lpthread
 LIBS_priv     := -larchive -lseccomp
 LIBS_client   := -lcurl -ljansson -lcrypto -lpthread
 LIBS_sbxfs    := $(shell pkg-config --libs fuse3 2>/dev/null || echo -lfuse3) $(LIBS_client)

@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: MIT */
+/* The server: life cycle, connections and their deadlines, and the way of one request from the
+ * library's single callback to the application's four. */
+#include "common/http/internal.h"
+#include "common/base/log.h"
+#include "common/sys/mem.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+int64_t http_now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+void conn_busy(struct conn *c)
+{
+	c->waits = false;
+	c->deadline_ms = 0;
+}
+
+void conn_waits(struct conn *c, unsigned ms, bool header)
+{
+	c->deadline_ms = http_now_ms() + ms;
+	c->waits = header;
+}
+
+/* --- the sweeper --- */
+
+static void sweep(struct http_server *s)
+{
+	int64_t now = http_now_ms();
+
+	for (struct conn *c = s->conns; c; c = c->next) {
+		int64_t at = c->deadline_ms;
+
+		if ((at && at <= now) || (s->stopping && c->waits)) {
+			conn_busy(c);
+			shutdown(c->fd, SHUT_RDWR);
+		}
+	}
+}
+
+static void wait_ms(struct http_server *s, int64_t ms)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	t.tv_sec += ms / 1000;
+	t.tv_nsec += ms % 1000 * 1000000;
+	if (t.tv_nsec >= 1000000000) {
+		t.tv_sec++;
+		t.tv_nsec -= 1000000000;
+	}
+	pthread_cond_timedwait(&s->changed, &s->lock, &t);
+}
+
+static void *sweeper_main(void *arg)
+{
+	struct http_server *s = arg;
+	int64_t tick = s->conf.header_timeout_ms / 8;
+
+	if (tick > 250)
+		tick = 250;
+	if (tick < 10)
+		tick = 10;
+	pthread_mutex_lock(&s->lock);
+	while (!s->quit) {
+		sweep(s);
+		if (s->conns)
+			wait_ms(s, tick);
+		else
+			pthread_cond_wait(&s->changed, &s->lock);
+	}
+	pthread_mutex_unlock(&s->lock);
+	return NULL;
+}
+
+/* --- connections --- */
+
+static struct conn *conn_new(struct http_server *s, struct MHD_Connection *mhd)
+{
+	const union MHD_ConnectionInfo *fd =
+		MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+	struct conn *c = calloc(1, sizeof(*c));
+	int one = 1;
+
+	if (!c || !fd) {
+		free(c);
+		return NULL;
+	}
+	c->server = s;
+	c->fd = fd->connect_fd;
+	(void)setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)); /* fails on unix: fine */
+	conn_waits(c, s->conf.header_timeout_ms, true);
+	return c;
+}
+
+/* The library asks for a client's certificate but lets any through; here it must be there and be
+ * signed by the CA, or the handshake fails. */
+static void conn_tls(struct conn *c, struct MHD_Connection *mhd)
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+
+	if (!info || !info->tls_session)
+		return;
+	c->tls = info->tls_session;
+	if (c->server->conf.client_ca_pem) {
+		gnutls_certificate_server_set_request(c->tls, GNUTLS_CERT_REQUIRE);
+		gnutls_session_set_verify_cert(c->tls, NULL, 0);
+	}
+}
+
+static void conn_started(struct http_server *s, struct MHD_Connection *mhd, void **ctx)
+{
+	struct conn *c = conn_new(s, mhd);
+
+	*ctx = c;
+	if (!c)
+		return;
+	conn_tls(c, mhd);
+	pthread_mutex_lock(&s->lock);
+	c->next = s->conns;
+	if (c->next)
+		c->next->prev = c;
+	else
+		pthread_cond_broadcast(&s->changed);
+	s->conns = c;
+	c->over_limit = ++s->nconns > s->conf.max_connections;
+	pthread_mutex_unlock(&s->lock);
+}
+
+static void conn_closed(struct http_server *s, struct conn *c)
+{
+	pthread_mutex_lock(&s->lock);
+	if (c->prev)
+		c->prev->next = c->next;
+	else
+		s->conns = c->next;
+	if (c->next)
+		c->next->prev = c->prev;
+	s->nconns--;
+	pthread_mutex_unlock(&s->lock);
+	free(c);
+}
+
+static void on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
+	enum MHD_ConnectionNotificationCode what)
+{
+	if (what == MHD_CONNECTION_NOTIFY_STARTED)
+		conn_started(cls, mhd, ctx);
+	else if (*ctx)
+		conn_closed(cls, steal(*ctx));
+}
+
+void conn_linger(struct conn *c)
+{
+	int64_t until = http_now_ms() + HTTP_LINGER_MS;
+	size_t total = 0;
+	char buf[16384];
+
+	shutdown(c->fd, SHUT_WR);
+	while (total < HTTP_LINGER_BYTES && !c->server->stopping) {
+		struct pollfd p = { .fd = c->fd, .events = POLLIN };
+		int64_t left = until - http_now_ms();
+		ssize_t n;
+
+		if (left <= 0 || poll(&p, 1, (int)left) <= 0)
+			return;
+		n = recv(c->fd, buf, sizeof(buf), MSG_DONTWAIT);
+		if (n <= 0)
+			return;
+		total += (size_t)n;
+	}
+}
+
+/* --- one request --- */
+
+static size_t keep_escapes(void *cls, struct MHD_Connection *mhd, char *s)
+{
+	(void)cls;
+	(void)mhd;
+	return strlen(s);
+}
+
+/* The request line has arrived. Its header has the rest of the connection's first deadline, or, on
+ * a kept-alive connection, a deadline of its own. */
+static void *on_uri(void *cls, const char *uri, struct MHD_Connection *mhd)
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+	struct http_server *s = cls;
+	struct conn *c = info ? info->socket_context : NULL;
+	struct http_req *r = c ? req_new(s, c, mhd, uri) : NULL;
+	int64_t at;
+
+	if (!r)
+		return NULL;
+	at = http_now_ms() + s->conf.header_timeout_ms;
+	if (c->deadline_ms > at)
+		c->deadline_ms = at;
+	pthread_mutex_lock(&s->lock);
+	s->open++;
+	pthread_mutex_unlock(&s->lock);
+	return r;
+}
+
+static void header_seen(struct http_req *r)
+{
+	const struct http_app *app = &r->server->app;
+	const char *fault = req_framing_fault(r);
+
+	if (fault) {
+		req_refuse(r, 400, "invalid_request", fault);
+	} else if (r->conn->over_limit) {
+		req_refuse(r, 503, "unavailable", "too many connections");
+	} else {
+		r->begun = true;
+		app->begin(app->arg, r);
+	}
+}
+
+static void body_piece(struct http_req *r, const char *buf, size_t len)
+{
+	const struct http_app *app = &r->server->app;
+
+	r->body_seen += len;
+	if (r->body_seen > r->body_max)
+		req_refuse(r, 413, "invalid_request", "the body is too large");
+	else
+		app->data(app->arg, r, buf, len);
+}
+
+static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const char *url,
+	const char *method, const char *version, const char *data, size_t *len, void **ctx)
+{
+	struct http_server *s = cls;
+	struct http_req *r = *ctx;
+
+	(void)mhd;
+	(void)url;
+	if (!r || r->answered)
+		return MHD_NO;
+	conn_busy(r->conn);
+	if (r->phase == PH_HEADER) {
+		r->method = method;
+		r->http10 = !strcmp(version, "HTTP/1.0");
+		header_seen(r);
+		if (r->answered)
+			return r->queued ? MHD_YES : MHD_NO;
+		r->phase = PH_BODY;
+	} else if (*len > 0) {
+		body_piece(r, data, *len);
+		*len = 0;
+		if (r->answered)
+			return MHD_NO;
+	} else {
+		r->phase = PH_END;
+		s->app.end(s->app.arg, r);
+		return r->queued ? MHD_YES : MHD_NO;
+	}
+	if (req_has_body(r))
+		conn_waits(r->conn, s->conf.body_timeout_ms, false);
+	return MHD_YES;
+}
+
+static void on_completed(void *cls, struct MHD_Connection *mhd, void **ctx,
+	enum MHD_RequestTerminationCode why)
+{
+	struct http_server *s = cls;
+	struct http_req *r = steal(*ctx);
+
+	(void)mhd;
+	if (!r)
+		return;
+	upgrade_drop(steal(r->upgrade));
+	if (r->begun)
+		s->app.gone(s->app.arg, r, why == MHD_REQUEST_TERMINATED_COMPLETED_OK);
+	if (r->linger)
+		conn_linger(r->conn);
+	conn_waits(r->conn, s->conf.idle_timeout_ms, true);
+	req_free(r);
+	pthread_mutex_lock(&s->lock);
+	s->open--;
+	if (s->stopping)
+		pthread_cond_broadcast(&s->changed);
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* --- life --- */
+
+static void on_log(void *cls, const char *fmt, va_list ap)
+	__attribute__((format(printf, 2, 0)));
+static void on_log(void *cls, const char *fmt, va_list ap)
+{
+	char text[256], safe[512];
+
+	(void)cls;
+	vsnprintf(text, sizeof(text), fmt, ap);
+	text[strcspn(text, "\n")] = '\0';
+	log_debug("http: %s", log_quote(text, safe, sizeof(safe)));
+}
+
+static int start_mhd(struct http_server *s, struct err *e)
+{
+	const struct http_conf *c = &s->conf;
+	unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL |
+			 MHD_USE_ITC | MHD_ALLOW_UPGRADE | MHD_USE_ERROR_LOG;
+	struct MHD_OptionItem tls[8];
+	size_t n = 0;
+
+	if (c->tls_cert_pem) {
+		flags |= MHD_USE_TLS;
+		tls[n++] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_MEM_CERT, 0,
+			(void *)(uintptr_t)c->tls_cert_pem };
+		tls[n++] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_MEM_KEY, 0,
+			(void *)(uintptr_t)c->tls_key_pem };
+		tls[n++] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_PRIORITIES, 0,
+			(void *)(uintptr_t)"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2" };
+		if (c->client_ca_pem)
+			tls[n++] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_MEM_TRUST, 0,
+				(void *)(uintptr_t)c->client_ca_pem };
+	}
+	tls[n] = (struct MHD_OptionItem){ MHD_OPTION_END, 0, NULL };
+	s->mhd = MHD_start_daemon(flags, 0, NULL, NULL, on_request, s,
+		MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
+		MHD_OPTION_LISTEN_SOCKET, c->listen_fd,
+		MHD_OPTION_CONNECTION_LIMIT, c->max_connections + HTTP_SPARE_CONNECTIONS,
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_POOL_BYTES,
+		MHD_OPTION_THREAD_STACK_SIZE, (size_t)HTTP_STACK_BYTES,
+		MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,
+		MHD_OPTION_URI_LOG_CALLBACK, on_uri, s,
+		MHD_OPTION_NOTIFY_COMPLETED, on_completed, s,
+		MHD_OPTION_NOTIFY_CONNECTION, on_connection, s,
+		MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+	if (!s->mhd)
+		return err_set(e, ERR_INTERNAL, "cannot start the HTTP server%s",
+			c->tls_cert_pem ? "; are certificate and key a valid pair?" : "");
+	return 0;
+}
+
+static void server_free(struct http_server *s)
+{
+	pthread_cond_destroy(&s->changed);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+}
+
+static struct http_server *server_new(const struct http_conf *conf, const struct http_app *app)
+{
+	struct http_server *s = calloc(1, sizeof(*s));
+	pthread_condattr_t attr;
+
+	if (!s)
+		return NULL;
+	s->conf = *conf;
+	s->app = *app;
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&s->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	return s;
+}
+
+static void stop_sweeper(struct http_server *s)
+{
+	pthread_mutex_lock(&s->lock);
+	s->quit = true;
+	pthread_cond_broadcast(&s->changed);
+	pthread_mutex_unlock(&s->lock);
+	pthread_join(s->sweeper, NULL);
+}
+
+int http_server_start(const struct http_conf *conf, const struct http_app *app,
+	struct http_server **ret, struct err *e)
+{
+	struct http_server *s = server_new(conf, app);
+
+	if (!s)
+		return err_sys(e, ENOMEM, "http server");
+	if (pthread_create(&s->sweeper, NULL, sweeper_main, s) != 0) {
+		server_free(s);
+		return err_sys(e, EAGAIN, "http server thread");
+	}
+	if (start_mhd(s, e) < 0) {
+		stop_sweeper(s);
+		server_free(s);
+		return -1;
+	}
+	*ret = s;
+	return 0;
+}
+
+static void cut_all(struct http_server *s)
+{
+	for (struct conn *c = s->conns; c; c = c->next)
+		shutdown(c->fd, SHUT_RDWR);
+}
+
+void http_server_stop(struct http_server *s, unsigned grace_ms)
+{
+	int64_t until = http_now_ms() + grace_ms;
+	int fd;
+
+	if (!s)
+		return;
+	fd = MHD_quiesce_daemon(s->mhd);
+	if (fd >= 0)
+		shutdown(fd, SHUT_RDWR); /* who connects from now on is refused at once */
+	pthread_mutex_lock(&s->lock);
+	s->stopping = true;
+	sweep(s);
+	while ((s->open || s->upgrades) && http_now_ms() < until)
+		wait_ms(s, until - http_now_ms() + 1);
+	cut_all(s);
+	/* The library wants every upgraded stream to have been given back before it stops. */
+	while (s->upgrades) {
+		wait_ms(s, 200);
+		cut_all(s);
+	}
+	pthread_mutex_unlock(&s->lock);
+	MHD_stop_daemon(s->mhd);
+	if (fd >= 0)
+		close(fd);
+	stop_sweeper(s);
+	server_free(s);
+}

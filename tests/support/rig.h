@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/* A whole daemon inside the test program: fake backend, temporary state directory, unix socket.
+ * The server's code is the product's; only main() is missing. */
+#ifndef TESTS_SUPPORT_RIG_H
+#define TESTS_SUPPORT_RIG_H
+
+#include "tests/support/httpc.h"
+
+#include <jansson.h>
+
+struct core;
+struct rig_conf {
+	const char *token;         /* NULL: none */
+	const char *policy;        /* text of a policy file; NULL: built in */
+	const char *const *args;   /* further flags of sandboxd, NULL-terminated */
+};
+struct rig {
+	char dir[64];              /* temporary folder, removed by rig_free */
+	char state[96];            /* state directory */
+	char sock[96];             /* unix socket */
+	char endpoint[112];        /* unix:///… */
+	char token[80];            /* "" when there is none */
+	struct rig_conf conf;
+	struct daemon *daemon;
+};
+
+/* Both fail the test when the server does not start. conf may be NULL. */
+struct rig *rig_new(const struct rig_conf *conf);
+/* Ends all sandboxes, the server, and removes the folder. */
+void rig_free(struct rig *r);
+/* Stops the server (keep: its sandboxes live on) and starts it on the same state. */
+void rig_restart(struct rig *r, bool keep);
+void rig_stop(struct rig *r, bool keep);
+void rig_start(struct rig *r);
+struct core *rig_core(struct rig *r);
+
+/* One request on a connection of its own. body NULL: none. type NULL: application/json. Host and
+ * token are added; `headers` are further lines, each with \r\n, or NULL. */
+struct answer rig_send(struct rig *r, const char *method, const char *path, const char *headers,
+	const char *type, const void *body, size_t len);
+/* Sends only the request (for streams and half requests); the caller reads and closes the socket. */
+int rig_open(struct rig *r, const char *method, const char *path, const char *headers,
+	const char *type, const void *body, size_t len);
+/* JSON text in, JSON out; asserts the status. NULL for an empty answer. Caller owns the value. */
+json_t *rig_json(struct rig *r, const char *method, const char *path, const char *body, int status);
+/* Asserts a refusal: status and code. */
+void rig_refuses(struct rig *r, const char *method, const char *path, const char *body, int status,
+	const char *code);
+/* A running sandbox from a create body ("{}" when NULL); its id is borrowed until rig_free. */
+const char *rig_sandbox(struct rig *r, const char *body);
+/* Formats into one of eight rotating buffers: rig_path("/v1/sandboxes/%s/run", id). */
+const char *rig_path(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Runs `sh -c text` in a sandbox; returns its exit code, *ret_out (caller frees) its stdout. */
+int rig_sh(struct rig *r, const char *id, const char *text, char **ret_out);
+/* Calls fn until it is true; fails the test after ms. */
+void rig_wait(bool (*fn)(void *arg), void *arg, int ms);
+
+#endif
