@@ -66,8 +66,7 @@ struct proc_reader {
 	uint64_t pos[2];   /* bytes read of each stream */
 	uint32_t run;      /* index in the order table */
 	uint64_t in_run;   /* bytes read of that entry */
-	uint64_t merged;   /* pos[0] + pos[1] */
-	volatile bool stop;
+	bool stop;         /* under the sandbox's lock */
 };
 void proc_reader_init(struct proc_reader *r, struct proc *p);
 void proc_reader_fini(struct proc_reader *r);
