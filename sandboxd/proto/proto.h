@@ -37,4 +37,48 @@ struct proto_frame {
 	int64_t value; /* request: argument; answer: >= 0 or -errno */
 };
 
+
+/* CALLS. `value` is the process's number unless said otherwise; answers carry no payload. A call is
+ * dropped when its connection is closed before the answer. */
+enum proto_op {
+	/* payload: struct proto_start, strings; descriptors: the spool, then (PROTO_START_STDIN) a
+	 * file whose bytes are the input. Answer: 1, or -errno with flags = enum proto_stage. */
+	PROTO_START = 1,
+	PROTO_SIGNAL, /* flags = signal number, to the process group */
+	PROTO_KILLTREE,
+	PROTO_STDIN,  /* payload: the bytes; flags: PROTO_STDIN_CLOSE. Answered when all are taken */
+	PROTO_RESIZE, /* flags unused; payload: struct proto_size */
+	PROTO_FORGET,
+	PROTO_DIAL,   /* value: port; the answer carries the connected socket */
+	PROTO_PING,
+	/* EVENTS, shim → front; no payload. Repeated for all known processes at connect. */
+	PROTO_OUTPUT = 64,
+	PROTO_EXITED,
+};
+/* What failed in a START; the numbers are init's (init/init.h). */
+enum proto_stage {
+	PROTO_AT_SHIM = 0,
+	PROTO_AT_SPAWN,
+	PROTO_AT_IDS,
+	PROTO_AT_TTY,
+	PROTO_AT_CWD,
+	PROTO_AT_EXEC,
+};
+#define PROTO_START_MAX (1024 * 1024) /* bytes of strings in a START */
+enum proto_start_flags {
+	PROTO_START_TTY = 1,
+	PROTO_START_OPEN = 2,  /* input stays open after the given bytes */
+	PROTO_START_STDIN = 4, /* a second descriptor holds input */
+};
+/* Strings: cwd, argv[0..argc), env[0..envc), each ended by NUL; `len` bytes in all. */
+struct proto_start {
+	uint32_t flags;
+	uint16_t rows, cols;
+	uint32_t argc, envc, len;
+};
+#define PROTO_STDIN_CLOSE 1
+struct proto_size {
+	uint16_t rows, cols;
+};
+
 #endif

@@ -36,7 +36,7 @@ struct shim_boot {
 	uint32_t flags;              /* enum shim_boot_flags */
 	uint32_t uid, gid;           /* the shim's own, or SHIM_ID_KEEP */
 	uint32_t guest_uid, guest_gid; /* of guest processes, as init sees ids; SHIM_ID_KEEP: init's */
-	uint32_t pad;
+	uint32_t init_pid;           /* fake: init's pid, the other half of the marks; else 0 */
 	uint64_t generation;
 	uint8_t secret[PROTO_SECRET_LEN];
 	int32_t listen_fd;           /* listening SOCK_STREAM unix socket <run>/sock */
@@ -54,13 +54,7 @@ struct shim_boot {
 	int32_t pad2;
 };
 
-/* To the file worker, one for each accepted FILES connection, with that one descriptor attached
- * (SCM_RIGHTS). hello and hello_ok have been exchanged already: the next bytes are proto/files.h's.
- * The worker sends nothing on this socket and exits when it ends. */
-#define SHIM_WORKER_SERVE 1u
-struct shim_worker_msg {
-	uint32_t op; /* SHIM_WORKER_SERVE */
-	uint32_t pad;
-};
+/* On worker_fd the shim sends one byte with one descriptor (SCM_RIGHTS) for each FILES connection,
+ * after hello and hello_ok: the next bytes on it are proto/files.h's. See worker/worker.h. */
 
 #endif
