@@ -27,9 +27,11 @@ struct conn {
 	struct http_server *server;
 	int fd;                        /* closed by the library after its CLOSED notice */
 	gnutls_session_t tls;          /* NULL without TLS */
-	bool over_limit;
+	bool over_limit, upgraded;
 	_Atomic int64_t deadline_ms;   /* CLOCK_MONOTONIC; 0: none */
 	_Atomic bool waits;            /* for a header: may be cut when the server stops */
+	pthread_t thread;              /* set with the first request line */
+	_Atomic bool has_thread;
 	struct conn *prev, *next;      /* under server->lock */
 };
 
@@ -87,6 +89,8 @@ struct http_req *req_new(struct http_server *s, struct conn *c, struct MHD_Conne
 void req_free(struct http_req *r);
 /* The contract's error shape, for what is refused before the application has seen it. */
 void req_refuse(struct http_req *r, int status, const char *word, const char *message);
+/* The answer to what the library itself refuses, written past it. */
+void conn_refuse(struct conn *c, unsigned status);
 /* Reads and drops what the client still sends, so that it reads our answer and not a reset. */
 void conn_linger(struct conn *c);
 /* The request is over: lets the upgrade's owner release its argument if it never ran. */

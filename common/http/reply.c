@@ -73,22 +73,36 @@ static void send_all(struct conn *c, const char *buf, size_t len)
 	}
 }
 
+static void send_answer(struct conn *c, unsigned status, const char *type, const void *body,
+	size_t len, bool head_only)
+{
+	char head[512];
+	int n = snprintf(head, sizeof(head),
+		"HTTP/1.1 %u %s\r\nConnection: close\r\nContent-Type: %s\r\nContent-Length: %zu\r\n\r\n",
+		status, MHD_get_reason_phrase_for(status), type, len);
+
+	send_all(c, head, (size_t)n);
+	if (!head_only)
+		send_all(c, body, len);
+	if (c->tls)
+		gnutls_bye(c->tls, GNUTLS_SHUT_WR);
+}
+
 /* In the middle of a body: the answer by hand. */
 static void reply_raw(struct http_req *r, int status, const char *type, const void *body, size_t len)
 {
-	const char *reason = MHD_get_reason_phrase_for((unsigned)status);
-	char head[512];
-	int n = snprintf(head, sizeof(head),
-		"HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: %s\r\nContent-Length: %zu\r\n\r\n",
-		status, reason, type ? type : "application/octet-stream", len);
-
 	r->answered = true;
 	r->linger = true;
-	send_all(r->conn, head, (size_t)n);
-	if (strcmp(r->method, "HEAD"))
-		send_all(r->conn, body, len);
-	if (r->conn->tls)
-		gnutls_bye(r->conn->tls, GNUTLS_SHUT_WR);
+	send_answer(r->conn, (unsigned)status, type ? type : "application/octet-stream", body, len,
+		!strcmp(r->method, "HEAD"));
+}
+
+void conn_refuse(struct conn *c, unsigned status)
+{
+	static const char body[] =
+		"{\"error\":{\"code\":\"invalid_request\",\"message\":\"malformed HTTP request\"}}";
+
+	send_answer(c, status, "application/json", body, sizeof(body) - 1, false);
 }
 
 void http_reply(struct http_req *r, int status, const char *type, const void *body, size_t len)
@@ -214,6 +228,7 @@ static void on_upgrade(void *cls, struct MHD_Connection *connection, void *con_c
 	(void)connection;
 	if (flags >= 0)
 		fcntl(sock, F_SETFL, flags & ~O_NONBLOCK);
+	r->conn->upgraded = true;
 	u->fd = sock;
 	u->handle = urh;
 	u->extra = extra_len ? malloc(extra_len) : NULL;

@@ -208,6 +208,8 @@ static void *on_uri(void *cls, const char *uri, struct MHD_Connection *mhd)
 
 	if (!r)
 		return NULL;
+	c->thread = pthread_self();
+	c->has_thread = true;
 	at = http_now_ms() + s->conf.header_timeout_ms;
 	if (c->deadline_ms > at)
 		c->deadline_ms = at;
@@ -217,19 +219,33 @@ static void *on_uri(void *cls, const char *uri, struct MHD_Connection *mhd)
 	return r;
 }
 
+static void begin(struct http_req *r)
+{
+	r->begun = true;
+	r->server->app.begin(r->server->app.arg, r);
+}
+
+/* The library closes a connection whose answer it gets before the end of a request, even of one
+ * without a body: those begin at their end, so that a refusal does not cost the connection. */
 static void header_seen(struct http_req *r)
 {
-	const struct http_app *app = &r->server->app;
 	const char *fault = req_framing_fault(r);
 
-	if (fault) {
+	if (fault)
 		req_refuse(r, 400, "invalid_request", fault);
-	} else if (r->conn->over_limit) {
+	else if (r->conn->over_limit)
 		req_refuse(r, 503, "unavailable", "too many connections");
-	} else {
-		r->begun = true;
-		app->begin(app->arg, r);
-	}
+	else if (req_has_body(r))
+		begin(r);
+}
+
+static void request_complete(struct http_req *r)
+{
+	r->phase = PH_END;
+	if (!r->begun)
+		begin(r);
+	if (!r->answered)
+		r->server->app.end(r->server->app.arg, r);
 }
 
 static void body_piece(struct http_req *r, const char *buf, size_t len)
@@ -267,8 +283,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
 		if (r->answered)
 			return MHD_NO;
 	} else {
-		r->phase = PH_END;
-		s->app.end(s->app.arg, r);
+		request_complete(r);
 		return r->queued ? MHD_YES : MHD_NO;
 	}
 	if (req_has_body(r))
@@ -290,7 +305,8 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **ctx,
 		s->app.gone(s->app.arg, r, why == MHD_REQUEST_TERMINATED_COMPLETED_OK);
 	if (r->linger)
 		conn_linger(r->conn);
-	conn_waits(r->conn, s->conf.idle_timeout_ms, true);
+	if (!r->conn->upgraded)
+		conn_waits(r->conn, s->conf.idle_timeout_ms, true);
 	req_free(r);
 	pthread_mutex_lock(&s->lock);
 	s->open--;
@@ -301,16 +317,47 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **ctx,
 
 /* --- life --- */
 
+static struct conn *own_conn(struct http_server *s)
+{
+	struct conn *c;
+
+	pthread_mutex_lock(&s->lock);
+	for (c = s->conns; c; c = c->next)
+		if (c->has_thread && pthread_equal(c->thread, pthread_self()))
+			break;
+	pthread_mutex_unlock(&s->lock);
+	return c;
+}
+
+/* What the library refuses by itself it only tells the log, in the connection's thread and before it
+ * answers. Version 0.9.75 then sends a header twice for a bad Content-Length, and resets what the
+ * client still sends; so the answer is given here, and the library finds the stream closed. */
+static void library_refuses(struct http_server *s, unsigned status)
+{
+	struct conn *c = own_conn(s);
+
+	if (!c || status < 400 || status > 499)
+		return;
+	conn_busy(c);
+	conn_refuse(c, status);
+	conn_linger(c);
+}
+
 static void on_log(void *cls, const char *fmt, va_list ap)
 	__attribute__((format(printf, 2, 0)));
 static void on_log(void *cls, const char *fmt, va_list ap)
 {
+	static const char refusal[] = "Error processing request (HTTP response code is %u";
 	char text[256], safe[512];
+	va_list ap2;
 
-	(void)cls;
+	va_copy(ap2, ap);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	text[strcspn(text, "\n")] = '\0';
 	log_debug("http: %s", log_quote(text, safe, sizeof(safe)));
+	if (!strncmp(fmt, refusal, sizeof(refusal) - 1))
+		library_refuses(cls, va_arg(ap2, unsigned));
+	va_end(ap2);
 }
 
 static int start_mhd(struct http_server *s, struct err *e)
@@ -335,7 +382,7 @@ static int start_mhd(struct http_server *s, struct err *e)
 	}
 	tls[n] = (struct MHD_OptionItem){ MHD_OPTION_END, 0, NULL };
 	s->mhd = MHD_start_daemon(flags, 0, NULL, NULL, on_request, s,
-		MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
+		MHD_OPTION_EXTERNAL_LOGGER, on_log, s,
 		MHD_OPTION_LISTEN_SOCKET, c->listen_fd,
 		MHD_OPTION_CONNECTION_LIMIT, c->max_connections + HTTP_SPARE_CONNECTIONS,
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_POOL_BYTES,

@@ -19,7 +19,7 @@
 #include <string.h>
 
 /* Runs an array of struct CMUnitTest. */
-#define run_tests(tests)                              \
+#define run_table(tests)                              \
 	(cmocka_set_test_filter(getenv("T")),         \
 	 cmocka_run_group_tests((tests), NULL, NULL))
 
