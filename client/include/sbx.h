@@ -55,7 +55,8 @@ struct sbx_request {
 	 * call (which then succeeds). The timeout is then one of silence. */
 	bool (*on_data)(void *arg, const void *buf, size_t len);
 	void *arg;
-	/* When given, the body is read from here instead: bytes, 0 at the end, -1 to give up. */
+	/* When given, the body is read from here instead: bytes, 0 at the end, -1 to give up.
+	 * body_len > 0 announces its length; with 0 it is sent in chunks. */
 	ssize_t (*on_read)(void *arg, void *buf, size_t max);
 };
 struct sbx_response {
@@ -85,6 +86,79 @@ SBX_API int sbx_upgrade(struct sbx *s, const char *path, const char *protocol, b
  * -1 broken. */
 SBX_API int sbx_frame_read(int fd, char *ret_type, void *buf, size_t *ret_len);
 SBX_API int sbx_frame_write(int fd, char type, const void *buf, size_t len);
+
+/* ---- Common calls ------------------------------------------------------------------------------
+ * Plain structs over sbx_call, for programs that want a sandbox and not a protocol. `ref` is a
+ * sandbox's id or name everywhere. Strings passed in are borrowed for the call only. */
+
+/* A sandbox as the server shows it. Values longer than their member are an EPROTO error. */
+struct sbx_sandbox {
+	char id[64];
+	char name[64];            /* "" without one */
+	char state[16];           /* "pending", "running", "suspended", "terminated" */
+	char image[256];
+	double cpus;
+	int64_t memory_mb, disk_mb;
+	int64_t idle_timeout_secs; /* 0: never */
+	int64_t lifetime_secs;     /* 0: none */
+	char created_at[40];       /* RFC 3339 */
+};
+/* What a new sandbox shall be. Zero members leave the choice to the server. */
+struct sbx_spec {
+	const char *name, *image;
+	double cpus;
+	int64_t memory_mb, disk_mb, idle_timeout_secs, lifetime_secs;
+	const char *network;       /* "none", "allowlist", "open" */
+	const char *const *env;    /* "NAME=value", NULL-terminated */
+	const char *const *labels; /* "key=value", NULL-terminated */
+};
+/* Answers when the sandbox runs. `spec` may be NULL. Waits as long as the server takes. */
+SBX_API int sbx_create(struct sbx *s, const struct sbx_spec *spec, struct sbx_sandbox *ret,
+	struct sbx_error *e);
+SBX_API int sbx_get(struct sbx *s, const char *ref, struct sbx_sandbox *ret, struct sbx_error *e);
+/* Newest first. `label` is "key=value" or NULL. free() the list; it is NULL when n is 0. */
+SBX_API int sbx_list(struct sbx *s, const char *label, struct sbx_sandbox **ret, size_t *ret_n,
+	struct sbx_error *e);
+/* Ends the sandbox and discards its disk. Ending an ended one succeeds. */
+SBX_API int sbx_delete(struct sbx *s, const char *ref, struct sbx_error *e);
+/* "" takes the name away. */
+SBX_API int sbx_rename(struct sbx *s, const char *ref, const char *name, struct sbx_error *e);
+
+/* A command. argv[0] is looked up on the sandbox's PATH; there is no shell. */
+struct sbx_command {
+	const char *const *argv;   /* NULL-terminated */
+	const char *const *env;    /* "NAME=value", over the sandbox's own; may be NULL */
+	const char *cwd;           /* NULL: /sandbox/home */
+	const void *input;         /* standard input */
+	size_t input_len;          /* sbx_run: it ends after these; sbx_start: it stays open */
+	int timeout_secs;          /* sbx_run only; 0: none */
+	bool tty;                  /* sbx_start only */
+	int rows, cols;
+};
+struct sbx_result {
+	int exit_code;             /* 128 + n after death by signal n, -1 after the timeout */
+	char *out, *err;           /* the first 8 MiB of each, NUL-terminated; may hold NULs */
+	size_t out_len, err_len;
+	bool truncated, timed_out;
+};
+/* Runs a command to its end. Without a timeout it waits for ever; a client that goes away takes the
+ * command with it. */
+SBX_API int sbx_run(struct sbx *s, const char *ref, const struct sbx_command *c,
+	struct sbx_result *ret, struct sbx_error *e);
+SBX_API void sbx_result_free(struct sbx_result *r);
+/* Starts a process that outlives the call. Its output: sbx_upgrade() of
+ * "/v1/sandboxes/REF/processes/PID/attach" with "sbx-stream/1". */
+SBX_API int sbx_start(struct sbx *s, const char *ref, const struct sbx_command *c, int64_t *ret_pid,
+	struct sbx_error *e);
+/* "INT", "TERM", "KILL" or "HUP", to the whole process group. */
+SBX_API int sbx_signal(struct sbx *s, const char *ref, int64_t pid, const char *signal,
+	struct sbx_error *e);
+/* A file of the sandbox, at most 64 MiB. free() *ret; a NUL stands behind the content. */
+SBX_API int sbx_file_get(struct sbx *s, const char *ref, const char *path, char **ret,
+	size_t *ret_len, struct sbx_error *e);
+/* Creates or replaces; makes missing folders. */
+SBX_API int sbx_file_put(struct sbx *s, const char *ref, const char *path, const void *buf,
+	size_t len, struct sbx_error *e);
 
 #ifdef __cplusplus
 }
