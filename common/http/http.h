@@ -58,6 +58,7 @@ bool http_client_gone(const struct http_req *r);
 int http_client_fd(const struct http_req *r);       /* for poll(POLLRDHUP) only */
 
 /* The answer: exactly one of these for each request. Header lines first. */
+bool http_answered(const struct http_req *r);
 void http_add_header(struct http_req *r, const char *name, const char *value);
 void http_close_after(struct http_req *r);          /* Connection: close */
 void http_reply(struct http_req *r, int status, const char *type, const void *body, size_t len);

@@ -31,6 +31,11 @@ void http_close_after(struct http_req *r)
 	r->close_after = true;
 }
 
+bool http_answered(const struct http_req *r)
+{
+	return r->answered;
+}
+
 static void queue(struct http_req *r, int status, const char *type, struct MHD_Response *resp)
 {
 	bool unread = r->phase == PH_HEADER && req_has_body(r);

@@ -351,6 +351,8 @@ static void on_log(void *cls, const char *fmt, va_list ap)
 	char text[256], safe[512];
 	va_list ap2;
 
+	if (!fmt)
+		return;
 	va_copy(ap2, ap);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	text[strcspn(text, "\n")] = '\0';

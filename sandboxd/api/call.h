@@ -20,7 +20,8 @@ struct call {
 };
 /* One entry per row of routes.def, in handlers.c: handle for NONE and JSON bodies; RAW rows have
  * begin (header seen: check and prepare, may fail), data (may fail: the answer is then the error),
- * handle (whole body there: answer), drop (always, frees state; complete=false: undo). */
+ * handle (whole body there: answer), drop (once for each begin that was called, failed ones included:
+ * frees c->state, which may be NULL; complete: handle returned 0; else undo what was begun). */
 struct handler {
 	int (*handle)(struct call *c, struct err *e);
 	int (*begin)(struct call *c, struct err *e);
