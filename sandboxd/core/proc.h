@@ -78,6 +78,7 @@ enum proc_read proc_reader_next(struct proc_reader *r, int timeout_ms, int *ret_
 /* Skips bytes of the merged order; false when there are not that many (yet). */
 bool proc_reader_skip(struct proc_reader *r, uint64_t bytes);
 void proc_reader_kick(struct proc_reader *r); /* from another thread: ends a wait, now and later */
+bool proc_reader_stopped(struct proc_reader *r); /* was it kicked? */
 
 /* Bytes there now of one stream (0, 1) or both (2); *ret_end: there will be no more. */
 uint64_t proc_output_size(struct proc *p, int stream, bool *ret_end);

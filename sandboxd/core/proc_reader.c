@@ -33,6 +33,16 @@ void proc_reader_kick(struct proc_reader *r)
 	pthread_mutex_unlock(&p->sandbox->lock);
 }
 
+bool proc_reader_stopped(struct proc_reader *r)
+{
+	bool stop;
+
+	pthread_mutex_lock(&r->proc->sandbox->lock);
+	stop = r->stop;
+	pthread_mutex_unlock(&r->proc->sandbox->lock);
+	return stop;
+}
+
 /* What was known at one moment, taken in this order: had the process exited, then the head. So "exited
  * and nothing more in the head" means that all has been read. */
 struct view {

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT */
+/* Tunnels, node contract section 14: bytes between the client and a port of the guest's loopback. The
+ * end of one direction is passed on as a half-close; the tunnel is over when both have ended. */
+#include "common/sys/fd.h"
+#include "common/sys/mem.h"
+#include "sandboxd/api/call.h"
+#include "sandboxd/api/upgrade.h"
+#include "sandboxd/core/audit.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define PROTOCOL "sbx-tunnel/1"
+#define PIECE 65536
+
+/* One direction: at most one piece is on its way, so a slow end slows the other. */
+struct lane {
+	int from, to;
+	char *buf;
+	size_t at, len;
+	bool eof, over; /* over: its end has been passed on */
+};
+
+struct tunnel {
+	struct sandbox *s; /* referenced and entered: an open tunnel is use */
+	bool use;
+	int guest_fd;
+};
+
+static bool broken(ssize_t n)
+{
+	return n < 0 && errno != EAGAIN && errno != EINTR;
+}
+
+/* False when an end is gone for good. */
+static bool lane_step(struct lane *l)
+{
+	ssize_t n;
+
+	if (!l->eof && l->at == l->len) {
+		n = recv(l->from, l->buf, PIECE, MSG_DONTWAIT);
+		if (broken(n))
+			return false;
+		l->eof = n == 0;
+		l->at = 0;
+		l->len = n > 0 ? (size_t)n : 0;
+	}
+	if (l->at < l->len) {
+		n = send(l->to, l->buf + l->at, l->len - l->at, MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (broken(n))
+			return false;
+		l->at += n > 0 ? (size_t)n : 0;
+	}
+	if (l->eof && l->at == l->len && !l->over) {
+		l->over = true;
+		(void)shutdown(l->to, SHUT_WR); /* the peer may have closed already */
+	}
+	return true;
+}
+
+/* A lane waits to read when it is empty, to write when it is not. */
+static void lane_poll(const struct lane *l, struct pollfd *from, struct pollfd *to)
+{
+	if (l->over)
+		return;
+	if (l->at < l->len)
+		to->events |= POLLOUT;
+	else if (!l->eof)
+		from->events |= POLLIN;
+}
+
+static void pump(int a, int b, char *buf)
+{
+	struct lane up = { .from = a, .to = b, .buf = buf }, down = { .from = b, .to = a, .buf = buf + PIECE };
+
+	while (!up.over || !down.over) {
+		struct pollfd p[2] = { { .fd = a }, { .fd = b } };
+		if (!lane_step(&up) || !lane_step(&down))
+			return;
+		lane_poll(&up, &p[0], &p[1]);
+		lane_poll(&down, &p[1], &p[0]);
+		if (!p[0].events && !p[1].events)
+			continue;
+		/* An end that wants nothing is not watched: its hang-up would not let poll sleep. */
+		for (int i = 0; i < 2; i++)
+			if (!p[i].events)
+				p[i].fd = -1;
+		if (poll(p, 2, -1) < 0 && errno != EINTR)
+			return;
+	}
+}
+
+static void tunnel_run(void *arg, int fd, const void *extra, size_t extra_len)
+{
+	struct tunnel *t = arg;
+	_cleanup_free_ char *buf = fd >= 0 ? malloc(2 * PIECE) : NULL;
+
+	if (buf && fd_send_full(t->guest_fd, extra, extra_len, -1) == 0)
+		pump(fd, t->guest_fd, buf);
+	close_p(&t->guest_fd);
+	sandbox_leave(t->s, t->use);
+	sandbox_unref(t->s);
+	free(t);
+}
+
+static int parse_port(struct call *c, uint16_t *ret, struct err *e)
+{
+	const char *text;
+	size_t len;
+	long n = 0;
+
+	if (call_query(c, "port", &text, &len, e) < 0)
+		return -1;
+	for (size_t i = 0; text && i < len && n >= 0 && n <= 65535; i++)
+		n = text[i] >= '0' && text[i] <= '9' ? n * 10 + (text[i] - '0') : -1;
+	if (n < 1 || n > 65535)
+		return err_set(e, ERR_INVALID_REQUEST, "port must be a number from 1 to 65535");
+	*ret = (uint16_t)n;
+	return 0;
+}
+
+int handle_tunnel_open(struct call *c, struct err *e)
+{
+	_cleanup_(sandbox_unref_p) struct sandbox *s = NULL;
+	struct tunnel *t;
+	uint16_t port = 0;
+	int fd;
+
+	if (upgrade_check(c, PROTOCOL, e) < 0 || parse_port(c, &port, e) < 0 || call_sandbox(c, &s, e) < 0 ||
+		sandbox_enter(s, call_use(c), e) < 0)
+		return -1;
+	t = malloc(sizeof(*t));
+	if (!t || guest_dial(s->guest, port, &fd, e) < 0) {
+		sandbox_leave(s, call_use(c));
+		if (!t)
+			err_set(e, ERR_UNAVAILABLE, "out of memory");
+		free(t);
+		return -1;
+	}
+	audit_event(core_audit(c->core), "tunnel.opened", s->id, json_pack("{s:i}", "port", (int)port));
+	*t = (struct tunnel){ .use = call_use(c), .guest_fd = fd, .s = steal(s) };
+	http_upgrade(c->req, PROTOCOL, tunnel_run, t);
+	return 0;
+}
