@@ -16,7 +16,6 @@ static int absent(const struct call *c, struct err *e)
 	{                                                 \
 		return absent(c, e);                      \
 	}
-ABSENT(tunnel_open)
 ABSENT(sandbox_suspend)
 ABSENT(sandbox_resume)
 ABSENT(snapshot_take)
