@@ -17,9 +17,12 @@ void audit_event(struct audit *a, const char *type, const char *sandbox_id, json
 /* Events of one sandbox, oldest first, the newest 5000 (23.1). */
 int audit_read(struct audit *a, const char *sandbox_id, json_t **ret_events, bool *ret_truncated,
 	struct err *e);
-/* All events with a sequence number above `after`, as an array of {"seq":N,"event":{…}}; waits up to
- * timeout_ms when there are none. A ring of the newest 4096; `lost` when `after` is too old. */
+/* Events with a sequence number above `after`, as an array of {"seq":N,"event":{…}}, at most 512 at a
+ * time; waits up to timeout_ms when there are none. A ring of the newest 4096 of this server run;
+ * `lost` when `after` is older than that (the array then starts with the oldest held). */
 json_t *audit_follow(struct audit *a, uint64_t after, int timeout_ms, bool *ret_lost);
-uint64_t audit_seq(struct audit *a);
+uint64_t audit_seq(struct audit *a); /* of the newest event; grows over restarts too */
+/* The server stops: from now on audit_follow does not wait. */
+void audit_wake(struct audit *a);
 
 #endif

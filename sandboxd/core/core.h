@@ -6,6 +6,8 @@
 #include "sandboxd/backend/backend.h"
 #include "sandboxd/core/sandbox.h"
 
+#define SANDBOXD_VERSION "0.1.0" /* node contract, 25 */
+
 struct limits { /* 6.2 and the policy file's defaults, 26.2 */
 	double max_cpus;
 	int64_t max_memory_mb, max_disk_mb, max_idle_timeout_secs, max_lifetime_secs,
@@ -39,6 +41,11 @@ int core_open(const struct core_conf *conf, const struct backend_ops *ops, struc
 	const bool caps[CAP_COUNT], struct core **ret, struct err *e);
 /* keep: detach from running sandboxes; else end them all. Joins every thread. */
 void core_close(struct core *c);
+
+/* The server is about to stop: streams that follow the list or the events end now, so that they do not
+ * use up the grace that other requests are given. Call it before the HTTP server is stopped. */
+void core_stop_streams(struct core *c);
+bool core_stopping(struct core *c);
 
 bool core_cap(const struct core *c, enum cap cap);
 json_t *core_capabilities_json(struct core *c);

@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
+#define HASH_NONFATAL_OOM 1 /* a failed add leaves hh.tbl NULL instead of ending the program */
 #include <uthash.h>
 
 struct core;
@@ -53,6 +54,7 @@ struct sandbox {
 	/* under lock */
 	enum sandbox_state state;
 	bool ended;                /* terminated, and no process of it runs any more */
+	bool end_failed;           /* terminated, but the backend could not end it: to be tried again */
 	bool (*gone)(void *);      /* pending only: has the client of the create left? */
 	void *gone_arg;
 	char *name;                /* NULL: none */
@@ -76,6 +78,8 @@ struct sandbox {
 	char reg_name[NAME_MAX_LEN + 1];
 	bool reg_in, reg_live;
 	UT_hash_handle hh_id, hh_name;
+
+	bool end_queued;           /* under the core's queue lock */
 };
 
 /* id first, then the live sandbox of that name, else the newest terminated one. not_found. */
@@ -104,7 +108,9 @@ void sandbox_touch(struct sandbox *s, bool use);
  * cancels. On success *ret is running and referenced. */
 int sandbox_create(struct core *c, const struct create_body *body, bool (*gone)(void *), void *arg,
 	struct sandbox **ret, struct err *e);
+/* 8.6 from "state" on; all fields or none. The caller has refused a body without any field. */
 int sandbox_update(struct sandbox *s, const struct update_body *body, bool background, struct err *e);
+bool update_body_empty(const struct update_body *body);
 /* 204 semantics: idempotent; when it returns no process of the sandbox runs and its record says so.
  * A pending one is cancelled and vanishes. reason: "request", "idle", "lifetime", "restart",
  * "failed". */

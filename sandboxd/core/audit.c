@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT */
+/* One line is one write() to an append-only descriptor; no sync, because a lost tail of the log fails
+ * nobody. The newest lines stay in a ring for those who follow. Sequence numbers start at the wall
+ * clock in microseconds, so that they keep growing over restarts. */
+#include "sandboxd/core/audit.h"
+
+#include "common/base/log.h"
+#include "common/sys/mem.h"
+#include "sandboxd/core/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#define FILE_MAX ((off_t)8 * 1024 * 1024)
+#define OLD_FILES 5
+#define RING 4096
+#define READ_MAX 5000
+#define LINE_MAX_LEN (4u * 1024 * 1024) /* longer ones are skipped when reading */
+#define FOLLOW_BATCH 512
+
+struct audit {
+	char *path;
+	pthread_mutex_t lock;
+	pthread_cond_t more;
+	/* under lock */
+	int fd;            /* -1: could not be opened, tried again with the next event */
+	off_t size;
+	bool complained, stop;
+	char *ring[RING];  /* JSON texts; number seq is at seq % RING */
+	uint64_t first, next; /* numbers held: first .. next - 1 */
+};
+
+static void complain(struct audit *a, const char *what)
+{
+	if (!a->complained)
+		log_warn("audit: %s, events are not kept reason=\"%s\"", what, strerror(errno));
+	a->complained = true;
+}
+
+static void open_file(struct audit *a)
+{
+	struct stat st;
+
+	a->fd = open(a->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (a->fd < 0 || fstat(a->fd, &st) < 0) {
+		complain(a, "the log cannot be opened");
+		return;
+	}
+	if (st.st_mode & 077)
+		fchmod(a->fd, 0600);
+	a->size = st.st_size;
+}
+
+static void old_name(const struct audit *a, int n, char *out, size_t size)
+{
+	snprintf(out, size, n ? "%s.%d" : "%s", a->path, n);
+}
+
+static void rotate(struct audit *a)
+{
+	char from[4200], to[4200];
+
+	for (int n = OLD_FILES - 1; n >= 0; n--) {
+		old_name(a, n, from, sizeof(from));
+		old_name(a, n + 1, to, sizeof(to));
+		rename(from, to);
+	}
+	close(a->fd);
+	open_file(a);
+}
+
+/* Lock held. A line that was cut (full disk) is closed by the next one's leading newline. */
+static void append(struct audit *a, const char *line, size_t len)
+{
+	ssize_t n;
+
+	if (a->fd < 0)
+		open_file(a);
+	if (a->fd >= 0 && a->size > 0 && a->size + (off_t)len > FILE_MAX)
+		rotate(a);
+	if (a->fd < 0)
+		return;
+	n = write(a->fd, line, len);
+	if (n > 0)
+		a->size += n;
+	if (n == (ssize_t)len) {
+		a->complained = false;
+		return;
+	}
+	complain(a, "the log cannot be written");
+	if (n > 0 && write(a->fd, "\n", 1) == 1)
+		a->size++;
+}
+
+/* Lock held; takes the text. */
+static void remember(struct audit *a, char *text)
+{
+	char **slot = &a->ring[a->next % RING];
+
+	if (a->next - a->first == RING)
+		a->first++;
+	free(*slot);
+	*slot = text;
+	a->next++;
+	pthread_cond_broadcast(&a->more);
+}
+
+static int make_folder(const char *path, struct err *e)
+{
+	char dir[4096];
+	const char *slash = strrchr(path, '/');
+	struct stat st;
+
+	if (!slash || slash == path)
+		return 0;
+	snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path), path);
+	if (mkdir(dir, 0700) == 0)
+		return 0;
+	if (errno == EEXIST && stat(dir, &st) == 0 && S_ISDIR(st.st_mode))
+		return 0;
+	return err_sys(e, errno, "audit log folder \"%s\"", dir);
+}
+
+int audit_open(const char *path, struct audit **ret, struct err *e)
+{
+	struct audit *a;
+	pthread_condattr_t attr;
+
+	if (make_folder(path, e) < 0)
+		return -1;
+	a = calloc(1, sizeof(*a));
+	if (!a || !(a->path = strdup(path))) {
+		free(a);
+		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+	}
+	pthread_mutex_init(&a->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&a->more, &attr);
+	pthread_condattr_destroy(&attr);
+	a->first = a->next = (uint64_t)clock_wall_ns() / 1000;
+	open_file(a);
+	if (a->fd < 0) {
+		err_sys(e, errno, "audit log \"%s\"", path);
+		audit_close(a);
+		return -1;
+	}
+	*ret = a;
+	return 0;
+}
+
+void audit_close(struct audit *a)
+{
+	if (!a)
+		return;
+	if (a->fd >= 0)
+		close(a->fd);
+	for (size_t i = 0; i < RING; i++)
+		free(a->ring[i]);
+	pthread_cond_destroy(&a->more);
+	pthread_mutex_destroy(&a->lock);
+	free(a->path);
+	free(a);
+}
+
+/* `time`, `type` and `sandbox` come first in the line, so the object is built anew. */
+static char *event_text(const char *type, const char *id, json_t *fields)
+{
+	_cleanup_json_ json_t *o = json_object();
+	char when[CLOCK_TEXT_LEN];
+	char *text, *line;
+	size_t len;
+
+	clock_text(clock_wall_ns(), when);
+	json_object_set_new(o, "time", json_string(when));
+	json_object_set_new(o, "type", json_string(type));
+	json_object_set_new(o, "sandbox", json_string(id));
+	if (fields)
+		json_object_update(o, fields);
+	json_decref(fields);
+	text = json_text(o);
+	if (!text)
+		return NULL;
+	len = strlen(text);
+	line = realloc(text, len + 2);
+	if (!line) {
+		free(text);
+		return NULL;
+	}
+	memcpy(line + len, "\n", 2);
+	return line;
+}
+
+void audit_event(struct audit *a, const char *type, const char *sandbox_id, json_t *fields)
+{
+	char *line;
+
+	if (!a) {
+		json_decref(fields);
+		return;
+	}
+	line = event_text(type, sandbox_id, fields);
+	if (!line)
+		return;
+	pthread_mutex_lock(&a->lock);
+	append(a, line, strlen(line));
+	remember(a, line);
+	pthread_mutex_unlock(&a->lock);
+}
+
+/* The lines that may be of this sandbox: the needle is how our own writer spells it; the parsed event
+ * decides. Kept newest READ_MAX in a circle. */
+struct reading {
+	const char *id;
+	char needle[96];
+	json_t *kept[READ_MAX];
+	uint64_t n;
+};
+
+static void take_line(struct reading *r, const char *line, size_t len)
+{
+	json_t *o;
+	const char *id;
+
+	if (!memmem(line, len, r->needle, strlen(r->needle)))
+		return;
+	if (json_parse_any(line, len, LINE_MAX_LEN, &o, NULL) < 0)
+		return;
+	id = json_string_value(json_object_get(o, "sandbox"));
+	if (!id || strcmp(id, r->id)) {
+		json_decref(o);
+		return;
+	}
+	json_decref(r->kept[r->n % READ_MAX]);
+	r->kept[r->n++ % READ_MAX] = o;
+}
+
+static void read_one(struct reading *r, const char *path)
+{
+	FILE *f = fopen(path, "re");
+	_cleanup_free_ char *line = NULL;
+	size_t room = 0;
+	ssize_t len;
+
+	if (!f)
+		return;
+	while ((len = getline(&line, &room, f)) > 0)
+		if (len < (ssize_t)LINE_MAX_LEN && line[len - 1] == '\n')
+			take_line(r, line, (size_t)len - 1);
+	fclose(f);
+}
+
+int audit_read(struct audit *a, const char *sandbox_id, json_t **ret_events, bool *ret_truncated,
+	struct err *e)
+{
+	_cleanup_free_ struct reading *r = calloc(1, sizeof(*r));
+	json_t *events = json_array();
+	char path[4200];
+	uint64_t from;
+
+	if (!r || !events) {
+		json_decref(events);
+		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+	}
+	r->id = sandbox_id;
+	snprintf(r->needle, sizeof(r->needle), "\"sandbox\":\"%s\"", sandbox_id);
+	/* A rotation between two files could hide one or show it twice: oldest first, and the moment
+	 * is far rarer than a reader; the log is best effort. */
+	for (int n = OLD_FILES; n >= 0; n--) {
+		old_name(a, n, path, sizeof(path));
+		read_one(r, path);
+	}
+	from = r->n > READ_MAX ? r->n - READ_MAX : 0;
+	for (uint64_t i = from; i < r->n; i++)
+		json_array_append_new(events, r->kept[i % READ_MAX]);
+	*ret_events = events;
+	*ret_truncated = from > 0;
+	return 0;
+}
+
+static void wait_for(struct audit *a, uint64_t seq, int timeout_ms)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += timeout_ms / 1000;
+	until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_sec++;
+		until.tv_nsec -= 1000000000;
+	}
+	while (a->next <= seq && !a->stop)
+		if (pthread_cond_timedwait(&a->more, &a->lock, &until) == ETIMEDOUT)
+			return;
+}
+
+json_t *audit_follow(struct audit *a, uint64_t after, int timeout_ms, bool *ret_lost)
+{
+	json_t *list = json_array();
+	uint64_t seq;
+
+	pthread_mutex_lock(&a->lock);
+	*ret_lost = after + 1 < a->first;
+	if (timeout_ms > 0)
+		wait_for(a, *ret_lost ? a->first : after + 1, timeout_ms);
+	*ret_lost = after + 1 < a->first;
+	seq = *ret_lost ? a->first : after + 1;
+	for (; seq < a->next && json_array_size(list) < FOLLOW_BATCH; seq++) {
+		const char *text = a->ring[seq % RING];
+		json_t *event = json_loadb(text, strlen(text), JSON_ALLOW_NUL, NULL);
+		json_array_append_new(list, json_pack("{s:I,s:o}", "seq", (json_int_t)seq, "event", event));
+	}
+	pthread_mutex_unlock(&a->lock);
+	return list;
+}
+
+uint64_t audit_seq(struct audit *a)
+{
+	uint64_t n;
+
+	pthread_mutex_lock(&a->lock);
+	n = a->next - 1;
+	pthread_mutex_unlock(&a->lock);
+	return n;
+}
+
+void audit_wake(struct audit *a)
+{
+	pthread_mutex_lock(&a->lock);
+	a->stop = true;
+	pthread_cond_broadcast(&a->more);
+	pthread_mutex_unlock(&a->lock);
+}

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: MIT */
+/* Putting the core together and taking it apart again, in the opposite order. */
+#include "sandboxd/core/core_internal.h"
+
+#include "common/base/log.h"
+#include "common/sys/mem.h"
+#include "sandboxd/backend/guestfs.h"
+#include "sandboxd/core/strs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+
+/* What this version can do whatever the host is; the rest is the backend's word, where the core has a
+ * part that could honour it. */
+static const enum cap always[] = { CAP_FS_STAT, CAP_FS_LIST, CAP_FS_RANGE, CAP_FS_OPEN, CAP_FS_OPS,
+	CAP_FS_STATFS, CAP_ERRNO, CAP_OUTPUT_RANGE, CAP_PROCESS_NAMES, CAP_LIST_WATCH, CAP_INSTANCE };
+static const enum cap if_host_can[] = { CAP_TUNNEL };
+
+bool core_cap(const struct core *c, enum cap cap)
+{
+	if (cap == CAP_NONE)
+		return true;
+	if (cap == CAP_SNAPSHOT)
+		return c->caps[CAP_MEMORY_SNAPSHOT] || c->caps[CAP_DISK_SNAPSHOT];
+	return cap > CAP_SNAPSHOT && cap < CAP_COUNT && c->caps[cap];
+}
+
+static void set_caps(struct core *c, const bool host[CAP_COUNT])
+{
+	for (size_t i = 0; i < ARRAY_LEN(always); i++)
+		c->caps[always[i]] = true;
+	for (size_t i = 0; i < ARRAY_LEN(if_host_can); i++)
+		c->caps[if_host_can[i]] = host && host[if_host_can[i]];
+	c->caps[CAP_AUDIT] = c->audit != NULL;
+}
+
+static int open_state(struct core *c, const struct core_conf *conf, struct err *e)
+{
+	struct stat st;
+
+	if (fstat(conf->state_dirfd, &st) < 0)
+		return err_sys(e, errno, "state directory \"%s\"", conf->state_dir);
+	if (st.st_mode & 077)
+		return err_set(e, ERR_INVALID_REQUEST,
+			"state directory \"%s\" is open to others; it holds secrets: chmod 700 it",
+			conf->state_dir);
+	if (mkdirat(conf->state_dirfd, "run", 0700) < 0 && errno != EEXIST)
+		return err_sys(e, errno, "run folder in \"%s\"", conf->state_dir);
+	c->run_dirfd = openat(conf->state_dirfd, "run", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (c->run_dirfd < 0)
+		return err_sys(e, errno, "run folder in \"%s\"", conf->state_dir);
+	return store_open(conf->state_dir, &c->store, e);
+}
+
+static int open_audit(struct core *c, const struct core_conf *conf, struct err *e)
+{
+	_cleanup_free_ char *own = NULL;
+	const char *path = conf->audit_log;
+
+	if (path && !strcmp(path, "none"))
+		return 0;
+	if (!path && asprintf(&own, "%s/audit/events.jsonl", conf->state_dir) < 0)
+		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+	return audit_open(path ? path : own, &c->audit, e);
+}
+
+/* The boot id tells a runtime of this boot from one of an earlier; without it nothing is taken back. */
+static void read_boot(struct core *c)
+{
+	_cleanup_close_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, c->boot, sizeof(c->boot) - 1);
+
+	c->boot[n > 0 ? n : 0] = '\0';
+	c->boot[strcspn(c->boot, "\n")] = '\0';
+	if (!c->boot[0])
+		snprintf(c->boot, sizeof(c->boot), "unknown-%.32s", c->instance);
+}
+
+static int fill_conf(struct core *c, const struct core_conf *conf, struct err *e)
+{
+	uint8_t raw[16];
+
+	if (getrandom(raw, sizeof(raw), 0) != sizeof(raw))
+		return err_sys(e, errno, "random bytes");
+	for (size_t i = 0; i < sizeof(raw); i++)
+		snprintf(c->instance + 2 * i, 3, "%02x", raw[i]);
+	read_boot(c);
+	c->policy = conf->policy;
+	c->keep = conf->keep_sandboxes;
+	snprintf(c->node_id, sizeof(c->node_id), "%s", conf->node_id ? conf->node_id : "");
+	if (map_copy(&conf->node_labels, &c->node_labels) < 0)
+		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+	c->ops->capacity(c->backend, &c->capacity_cpus, &c->capacity_memory_mb, &c->capacity_disk_mb);
+	if (conf->capacity_cpus > 0)
+		c->capacity_cpus = conf->capacity_cpus;
+	if (conf->capacity_memory_mb > 0)
+		c->capacity_memory_mb = conf->capacity_memory_mb;
+	if (conf->capacity_disk_mb > 0)
+		c->capacity_disk_mb = conf->capacity_disk_mb;
+	return 0;
+}
+
+static void cond_init_mono(pthread_cond_t *cond)
+{
+	pthread_condattr_t a;
+
+	pthread_condattr_init(&a);
+	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+	pthread_cond_init(cond, &a);
+	pthread_condattr_destroy(&a);
+}
+
+static struct core *core_new(const struct backend_ops *ops, struct backend *b)
+{
+	struct core *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->ops = ops;
+	c->backend = b;
+	c->run_dirfd = -1;
+	c->jobs_tail = &c->jobs;
+	registry_init(&c->reg);
+	pthread_mutex_init(&c->change_lock, NULL);
+	pthread_mutex_init(&c->queue_lock, NULL);
+	cond_init_mono(&c->change_cond);
+	cond_init_mono(&c->queue_cond);
+	cond_init_mono(&c->stop_cond);
+	return c;
+}
+
+/* The first create should not pay for unpacking. Failing is no reason not to start: another image may
+ * be asked for, or this one be put in place later. */
+static void ready_default_image(struct core *c)
+{
+	struct backend_image img = { NULL };
+	struct err e = ERR_NULL;
+
+	c->default_ready = c->ops->image_ensure(c->backend, c->policy->default_image, &img, &e) == 0;
+	if (c->default_ready)
+		backend_image_free(&img);
+	else
+		log_warn("the default image is not ready image=%s reason=\"%s\"", c->policy->default_image,
+			e.msg);
+}
+
+int core_open(const struct core_conf *conf, const struct backend_ops *ops, struct backend *b,
+	const bool caps[CAP_COUNT], struct core **ret, struct err *e)
+{
+	struct core *c = core_new(ops, b);
+
+	if (!c)
+		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+	if (fill_conf(c, conf, e) < 0 || open_state(c, conf, e) < 0 || open_audit(c, conf, e) < 0 ||
+		guest_hub_new(&c->hub, e) < 0)
+		goto fail;
+	set_caps(c, caps);
+	if (restore_all(c, e) < 0)
+		goto fail;
+	ready_default_image(c);
+	if (lifetime_start(c, e) < 0)
+		goto fail;
+	*ret = c;
+	return 0;
+fail:
+	c->keep = true; /* a start that failed ends nobody */
+	core_close(c);
+	return -1;
+}
+
+/* Keeping means: let go of the connections, leave record and runtime alone. */
+static void let_go(struct sandbox *s)
+{
+	bool running;
+
+	pthread_mutex_lock(&s->lock);
+	running = s->state == SBX_RUNNING;
+	pthread_mutex_unlock(&s->lock);
+	if (!running)
+		return;
+	guestfs_shutdown(s->fs);
+	guest_shutdown(s->guest);
+	pthread_mutex_lock(&s->lock);
+	while (s->users > 0)
+		pthread_cond_wait(&s->changed, &s->lock);
+	pthread_mutex_unlock(&s->lock);
+	guestfs_free(s->fs);
+	guest_free(s->guest);
+	s->fs = NULL;
+	s->guest = NULL;
+}
+
+static void leave_sandboxes(struct core *c)
+{
+	struct sandbox **all;
+	size_t n;
+
+	if (registry_all(&c->reg, &all, &n) < 0)
+		return;
+	for (size_t i = 0; i < n; i++) {
+		if (c->keep)
+			let_go(all[i]);
+		else
+			sandbox_terminate(all[i], "restart", NULL);
+		sandbox_unref(all[i]);
+	}
+	free(all);
+}
+
+void core_close(struct core *c)
+{
+	if (!c)
+		return;
+	lifetime_stop(c);
+	leave_sandboxes(c);
+	if (c->hub)
+		guest_hub_free(c->hub);
+	registry_fini(&c->reg);
+	store_close(c->store);
+	audit_close(c->audit);
+	close_p(&c->run_dirfd);
+	map_free(&c->node_labels);
+	pthread_cond_destroy(&c->change_cond);
+	pthread_cond_destroy(&c->queue_cond);
+	pthread_cond_destroy(&c->stop_cond);
+	pthread_mutex_destroy(&c->change_lock);
+	pthread_mutex_destroy(&c->queue_lock);
+	free(c);
+}
+
+int core_cordon(struct core *c, bool cordoned, struct err *e)
+{
+	(void)e;
+	registry_cordon(&c->reg, cordoned);
+	return 0;
+}
+
+const char *core_instance(const struct core *c)
+{
+	return c->instance;
+}
+
+struct audit *core_audit(struct core *c)
+{
+	return c->audit;
+}
+
+struct guest_hub *core_hub(struct core *c)
+{
+	return c->hub;
+}
+
+struct store *core_store(struct core *c)
+{
+	return c->store;
+}
+
+void core_changed(struct core *c)
+{
+	pthread_mutex_lock(&c->change_lock);
+	c->changes++;
+	pthread_cond_broadcast(&c->change_cond);
+	pthread_mutex_unlock(&c->change_lock);
+}
+
+uint64_t core_wait_change(struct core *c, uint64_t seen, int timeout_ms)
+{
+	struct timespec until;
+	uint64_t now;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += timeout_ms / 1000;
+	until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_sec++;
+		until.tv_nsec -= 1000000000;
+	}
+	pthread_mutex_lock(&c->change_lock);
+	while (c->changes == seen && !c->stopping)
+		if (pthread_cond_timedwait(&c->change_cond, &c->change_lock, &until) == ETIMEDOUT)
+			break;
+	now = c->changes;
+	pthread_mutex_unlock(&c->change_lock);
+	return now;
+}
+
+void core_stop_streams(struct core *c)
+{
+	pthread_mutex_lock(&c->change_lock);
+	c->stopping = true;
+	pthread_cond_broadcast(&c->change_cond);
+	pthread_mutex_unlock(&c->change_lock);
+	if (c->audit)
+		audit_wake(c->audit);
+}
+
+bool core_stopping(struct core *c)
+{
+	bool stopping;
+
+	pthread_mutex_lock(&c->change_lock);
+	stopping = c->stopping;
+	pthread_mutex_unlock(&c->change_lock);
+	return stopping;
+}
+
+static bool label_matches(struct sandbox *s, const char *filter)
+{
+	const char *eq = strchr(filter, '=');
+	char key[NAME_MAX_LEN + 1];
+	const char *v;
+
+	if ((size_t)(eq - filter) >= sizeof(key))
+		return false;
+	snprintf(key, sizeof(key), "%.*s", (int)(eq - filter), filter);
+	v = map_get(&s->labels, key);
+	return v && !strcmp(v, eq + 1);
+}
+
+static bool matches(struct sandbox *s, const char *const *labels, size_t n)
+{
+	bool all = true;
+
+	pthread_mutex_lock(&s->lock);
+	for (size_t i = 0; i < n && all; i++)
+		all = label_matches(s, labels[i]);
+	pthread_mutex_unlock(&s->lock);
+	return all;
+}
+
+int core_list(struct core *c, const char *const *labels, size_t nlabels, struct sandbox ***ret,
+	size_t *ret_n, struct err *e)
+{
+	size_t n, kept = 0;
+
+	for (size_t i = 0; i < nlabels; i++)
+		if (!strchr(labels[i], '=') || labels[i][0] == '=')
+			return err_set(e, ERR_INVALID_REQUEST, "label must be key=value");
+	if (registry_all(&c->reg, ret, &n) < 0)
+		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+	for (size_t i = 0; i < n; i++) {
+		if (matches((*ret)[i], labels, nlabels))
+			(*ret)[kept++] = (*ret)[i];
+		else
+			sandbox_unref((*ret)[i]);
+	}
+	*ret_n = kept;
+	return 0;
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+/* What the files of the core share. Not for others.
+ * Locks, in the order of taking: sandbox.lock, registry.lock, then one of core.queue_lock,
+ * core.change_lock, the store's, the audit log's. */
+#ifndef SANDBOXD_CORE_CORE_INTERNAL_H
+#define SANDBOXD_CORE_CORE_INTERNAL_H
+
+#include "sandboxd/core/audit.h"
+#include "sandboxd/core/core.h"
+#include "sandboxd/core/registry.h"
+#include "sandboxd/store/store.h"
+
+#define ENDED_KEPT 100        /* 8.7: terminated ones that stay readable */
+#define BOOT_ID_LEN 64
+
+struct end_job { /* a sandbox that the background thread is to end; holds a reference */
+	struct end_job *next;
+	struct sandbox *s;
+	const char *reason;
+};
+struct core {
+	/* fixed after core_open */
+	const struct backend_ops *ops;
+	struct backend *backend;
+	const struct server_policy *policy;
+	int run_dirfd;            /* <state>/run */
+	char node_id[NAME_MAX_LEN + 1];
+	struct strmap node_labels;
+	double capacity_cpus;
+	int64_t capacity_memory_mb, capacity_disk_mb;
+	bool keep;
+	bool caps[CAP_COUNT];
+	bool default_ready;       /* the default image is installed */
+	char instance[40];
+	char boot[BOOT_ID_LEN];
+	struct store *store;
+	struct audit *audit;
+	struct guest_hub *hub;
+	struct registry reg;
+	pthread_t ticker, reaper;
+	bool ticking, reaping;
+
+	pthread_mutex_t change_lock;
+	pthread_cond_t change_cond;
+	/* under change_lock */
+	uint64_t changes;
+	bool stopping;
+
+	pthread_mutex_t queue_lock;
+	pthread_cond_t queue_cond, stop_cond;
+	/* under queue_lock */
+	struct end_job *jobs, **jobs_tail;
+	bool stop;
+};
+
+/* sandbox.c */
+struct sandbox *sandbox_new(struct core *c, const char *id); /* one reference; NULL: no memory */
+/* Copies what a record holds and hands it to the store; lock held. 0: out of memory. */
+uint64_t sandbox_save(struct sandbox *s, bool durable);
+/* The other way: fills a new sandbox; -1 when the record cannot be understood. */
+int sandbox_load(struct core *c, const struct store_sandbox *r, struct sandbox **ret);
+/* Makes and opens run/<id>; -1 with errno. */
+int sandbox_make_run_dir(struct sandbox *s);
+/* Removes what lies in run/<id>: all, or all but the processes' spools. */
+void sandbox_clean_run_dir(struct sandbox *s, bool all);
+
+/* lifetime.c */
+int lifetime_start(struct core *c, struct err *e); /* both threads */
+void lifetime_stop(struct core *c);
+void lifetime_end_later(struct sandbox *s, const char *reason);
+/* Drops the terminated ones beyond ENDED_KEPT, records and folders too. No lock held. */
+void lifetime_forget(struct core *c);
+/* The second half of every end: lock not held, state already set, called once. */
+void lifetime_free_guest(struct sandbox *s);
+
+/* check.c: the fields of create and update, pure */
+int check_create(const struct core *c, const struct create_body *b, struct net_policy *ret_network,
+	struct err *e);
+int check_labels(const struct strmap *labels, struct err *e);
+int check_idle_action(const struct core *c, const char *action, struct err *e);
+int check_metrics_export(const struct core *c, const struct metrics_export_body *b, bool update,
+	struct err *e);
+
+/* restore.c */
+int restore_all(struct core *c, struct err *e);
+
+#endif

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT */
+/* Making a sandbox, 8.3. The record is written while the backend works and both are awaited before
+ * anybody is told. Until it lands every step can be taken back, and is. */
+#include "sandboxd/core/core_internal.h"
+
+#include "common/sys/mem.h"
+#include "sandboxd/backend/guestfs.h"
+#include "sandboxd/core/clock.h"
+#include "sandboxd/core/proc.h"
+#include "sandboxd/core/strs.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define DISK_FREE_LEAST_MB 64
+#define CANCEL_DIED 2
+
+static bool given(const char *s)
+{
+	return s && *s;
+}
+
+static int oom(struct err *e)
+{
+	return err_set(e, ERR_UNAVAILABLE, "out of memory");
+}
+
+static int fill_numbers(struct sandbox *s, const struct create_body *b)
+{
+	const struct limits *l = &s->core->policy->limits;
+
+	s->cpus = b->cpus > 0 ? b->cpus : l->default_cpus;
+	s->memory_mb = b->memory_mb ? b->memory_mb : l->default_memory_mb;
+	s->disk_mb = b->disk_mb ? b->disk_mb : l->default_disk_mb;
+	s->idle_timeout_secs = b->idle_timeout_secs ? b->idle_timeout_secs : l->default_idle_timeout_secs;
+	s->lifetime_secs = b->lifetime_secs ? b->lifetime_secs : l->max_lifetime_secs;
+	s->idle_suspend = given(b->idle_action) && !strcmp(b->idle_action, "suspend");
+	s->created_ns = clock_wall_ns();
+	s->generation = 1;
+	return getrandom(s->secret, sizeof(s->secret), 0) == sizeof(s->secret) ? 0 : -1;
+}
+
+/* Takes the network. */
+static struct sandbox *build(struct core *c, const struct create_body *b, struct net_policy *net)
+{
+	char id[SBX_ID_MAX];
+	struct sandbox *s;
+
+	id_new_sandbox(c->node_id, id);
+	s = sandbox_new(c, id);
+	if (!s) {
+		net_policy_free(net);
+		return NULL;
+	}
+	s->network = *net;
+	s->state = SBX_PENDING;
+	s->image = strdup(given(b->image) ? b->image : c->policy->default_image);
+	s->name = given(b->name) ? strdup(b->name) : NULL;
+	if (fill_numbers(s, b) == 0 && s->image && (s->name || !given(b->name)) &&
+		map_copy(&b->env, &s->env) == 0 && map_copy(&b->labels, &s->labels) == 0)
+		return s;
+	sandbox_unref(s);
+	return NULL;
+}
+
+static int make_runtime(struct sandbox *s, struct err *e)
+{
+	struct core *c = s->core;
+	struct backend_spec spec = { .generation = s->generation, .image = s->image,
+		.hostname = s->name ? s->name : s->id, .cpus = s->cpus, .memory_mb = s->memory_mb,
+		.disk_mb = s->disk_mb };
+
+	memcpy(spec.id, s->id, sizeof(spec.id));
+	memcpy(spec.secret, s->secret, sizeof(spec.secret));
+	return c->ops->create(c->backend, &spec, &s->cancel, e);
+}
+
+static int connect_runtime(struct sandbox *s, struct err *e)
+{
+	struct guest *guest = NULL;
+	struct guestfs *fs = NULL;
+
+	if (guest_connect(s->core->hub, s->run_dirfd, s->secret, s->generation, &proc_watch, s, &guest, e) < 0)
+		return -1;
+	if (guestfs_new(guest, &fs, e) < 0) {
+		guest_free(guest);
+		return -1;
+	}
+	pthread_mutex_lock(&s->lock);
+	s->guest = guest;
+	s->fs = fs;
+	pthread_mutex_unlock(&s->lock);
+	return 0;
+}
+
+static json_t *created_event(const struct sandbox *s)
+{
+	json_t *o = json_object();
+
+	if (s->name)
+		json_object_set_new(o, "name", json_string(s->name));
+	json_object_set_new(o, "image", json_string(s->image));
+	if (s->labels.n)
+		json_object_set_new(o, "labels", map_json(&s->labels));
+	json_object_set_new(o, "network", net_policy_json(&s->network));
+	if (s->env.n)
+		json_object_set_new(o, "env_names", map_names_json(&s->env));
+	return o;
+}
+
+static int cancelled(struct sandbox *s, struct err *e)
+{
+	if (__atomic_load_n(&s->cancel, __ATOMIC_ACQUIRE) == CANCEL_DIED)
+		return err_set(e, ERR_INTERNAL, "the sandbox died while it was being made");
+	return err_set(e, ERR_CONFLICT, "the create was cancelled");
+}
+
+/* From here on it is there: first in the log, then for everybody. */
+static int land(struct sandbox *s, struct err *e)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&s->lock);
+	if (__atomic_load_n(&s->cancel, __ATOMIC_ACQUIRE) || (s->gone && s->gone(s->gone_arg))) {
+		rc = cancelled(s, e);
+	} else if (registry_land(&s->core->reg, s, e) < 0) {
+		rc = -1;
+	} else {
+		audit_event(s->core->audit, "sandbox.created", s->id, created_event(s));
+		s->state = SBX_RUNNING;
+		s->idle_since_ms = clock_mono_ms();
+		s->gone = NULL;
+		sandbox_save(s, false);
+		pthread_cond_broadcast(&s->changed);
+	}
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+struct progress { /* what would have to be taken back */
+	uint64_t ticket;
+	bool run_dir, runtime;
+};
+
+static int make_image(struct sandbox *s, struct err *e)
+{
+	struct backend_image img = { NULL };
+
+	if (s->core->ops->image_ensure(s->core->backend, s->image, &img, e) < 0)
+		return -1;
+	pthread_mutex_lock(&s->lock);
+	s->image_env = steal(img.env);
+	pthread_mutex_unlock(&s->lock);
+	backend_image_free(&img);
+	return 0;
+}
+
+static int make(struct sandbox *s, struct progress *p, struct err *e)
+{
+	if (make_image(s, e) < 0)
+		return -1;
+	if (sandbox_make_run_dir(s) < 0)
+		return err_sys(e, errno, "the sandbox's run folder");
+	p->run_dir = true;
+	pthread_mutex_lock(&s->lock);
+	p->ticket = sandbox_save(s, true);
+	pthread_mutex_unlock(&s->lock);
+	if (!p->ticket)
+		return oom(e);
+	if (make_runtime(s, e) < 0)
+		return -1;
+	p->runtime = true;
+	if (connect_runtime(s, e) < 0)
+		return -1;
+	if (store_wait(s->core->store, p->ticket, e) < 0) {
+		p->ticket = 0;
+		return -1;
+	}
+	return land(s, e);
+}
+
+/* Nothing may remain, and a DELETE that waits for this must find nothing when it returns. */
+static void take_back(struct sandbox *s, const struct progress *p)
+{
+	struct core *c = s->core;
+
+	if (p->runtime)
+		c->ops->destroy(c->backend, s->id, NULL);
+	lifetime_free_guest(s);
+	if (p->run_dir)
+		sandbox_clean_run_dir(s, true);
+	if (p->ticket)
+		store_drop_sandbox(c->store, s->id, false);
+	registry_remove(&c->reg, s);
+	pthread_mutex_lock(&s->lock);
+	s->gone = NULL;
+	s->state = SBX_TERMINATED;
+	s->ended = true;
+	pthread_cond_broadcast(&s->changed);
+	pthread_mutex_unlock(&s->lock);
+	sandbox_changed(s);
+}
+
+static int check_disk(struct core *c, struct err *e)
+{
+	if (c->ops->disk_free_mb(c->backend) >= DISK_FREE_LEAST_MB)
+		return 0;
+	return err_set(e, ERR_UNAVAILABLE, "the host's disk is too full for another sandbox");
+}
+
+/* A create that a DELETE or a hang-up cut short reports just that, whatever broke on the way. */
+static int fail(struct sandbox *s, const struct progress *p, struct err *e)
+{
+	if (__atomic_load_n(&s->cancel, __ATOMIC_ACQUIRE))
+		cancelled(s, e);
+	take_back(s, p);
+	sandbox_unref(s);
+	return -1;
+}
+
+int sandbox_create(struct core *c, const struct create_body *body, bool (*gone)(void *), void *arg,
+	struct sandbox **ret, struct err *e)
+{
+	struct progress p = { 0 };
+	struct net_policy net;
+	struct sandbox *s;
+
+	if (check_create(c, body, &net, e) < 0)
+		return -1;
+	s = build(c, body, &net);
+	if (!s)
+		return oom(e);
+	s->gone = gone;
+	s->gone_arg = arg;
+	if (registry_claim(&c->reg, s, s->name, false, e) < 0) {
+		sandbox_unref(s);
+		return -1;
+	}
+	sandbox_changed(s);
+	if (check_disk(c, e) < 0 || make(s, &p, e) < 0)
+		return fail(s, &p, e);
+	sandbox_changed(s);
+	*ret = s;
+	return 0;
+}

@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: MIT */
+/* Use, idleness, and every way a sandbox ends. Two threads: one looks at the clocks each second and
+ * never waits for anything, the other ends what the first (or the hub) has found due. */
+#include "sandboxd/core/core_internal.h"
+
+#include "common/base/log.h"
+#include "common/sys/mem.h"
+#include "sandboxd/backend/guestfs.h"
+#include "sandboxd/core/clock.h"
+#include "sandboxd/core/proc.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CANCEL_DIED 2 /* sandbox.cancel: the shim died while it was being made */
+
+static bool in_use(const struct sandbox *s)
+{
+	return s->uses > 0 || s->running_procs > 0;
+}
+
+static void begin_use(struct sandbox *s)
+{
+	s->uses++;
+	s->idle_since_ms = 0;
+}
+
+static void end_use(struct sandbox *s)
+{
+	s->uses--;
+	s->idle_since_ms = in_use(s) ? 0 : clock_mono_ms();
+}
+
+int sandbox_enter(struct sandbox *s, bool use, struct err *e)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&s->lock);
+	if (s->state != SBX_RUNNING) {
+		rc = err_set(e, ERR_CONFLICT, "sandbox is %s, not running", sandbox_state_words[s->state]);
+	} else {
+		s->users++;
+		if (use)
+			begin_use(s);
+	}
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+void sandbox_leave(struct sandbox *s, bool use)
+{
+	pthread_mutex_lock(&s->lock);
+	if (use)
+		end_use(s);
+	if (--s->users == 0)
+		pthread_cond_broadcast(&s->changed);
+	pthread_mutex_unlock(&s->lock);
+}
+
+void sandbox_touch(struct sandbox *s, bool use)
+{
+	if (!use)
+		return;
+	pthread_mutex_lock(&s->lock);
+	if (s->state == SBX_RUNNING && !in_use(s))
+		s->idle_since_ms = clock_mono_ms();
+	pthread_mutex_unlock(&s->lock);
+}
+
+void lifetime_free_guest(struct sandbox *s)
+{
+	struct guest *guest;
+	struct guestfs *fs;
+
+	if (s->fs)
+		guestfs_shutdown(s->fs);
+	if (s->guest)
+		guest_shutdown(s->guest);
+	pthread_mutex_lock(&s->lock);
+	while (s->users > 0)
+		pthread_cond_wait(&s->changed, &s->lock);
+	guest = steal(s->guest);
+	fs = steal(s->fs);
+	/* nobody can start a process any more, so nobody reads the values */
+	for (size_t i = 0; i < s->env.n; i++)
+		explicit_bzero(s->env.values[i], strlen(s->env.values[i]));
+	pthread_mutex_unlock(&s->lock);
+	if (fs)
+		guestfs_free(fs);
+	if (guest)
+		guest_free(guest);
+}
+
+static bool is_idle(const struct sandbox *s)
+{
+	return s->state == SBX_RUNNING && !in_use(s) && s->idle_timeout_secs > 0 && s->idle_since_ms > 0 &&
+		clock_mono_ms() - s->idle_since_ms >= s->idle_timeout_secs * 1000;
+}
+
+static bool past_lifetime(const struct sandbox *s)
+{
+	return s->lifetime_secs > 0 && clock_wall_ns() >= s->created_ns + s->lifetime_secs * 1000000000;
+}
+
+/* Lock held. What is to be done about this end? */
+enum end_step { END_NOTHING, END_WAIT_CREATE, END_WAIT_END, END_AGAIN, END_NOW };
+static enum end_step end_step(struct sandbox *s, const char *reason)
+{
+	bool from_reaper = !strcmp(reason, "failed");
+
+	/* it may have been used, or been given more time, since it was found due */
+	if ((!strcmp(reason, "idle") && !is_idle(s)) || (!strcmp(reason, "lifetime") && !past_lifetime(s)))
+		return END_NOTHING;
+	if (s->state == SBX_PENDING) {
+		__atomic_store_n(&s->cancel, from_reaper ? CANCEL_DIED : 1, __ATOMIC_RELEASE);
+		return from_reaper ? END_NOTHING : END_WAIT_CREATE;
+	}
+	if (s->state != SBX_TERMINATED)
+		return END_NOW;
+	if (s->ended)
+		return END_NOTHING;
+	if (!s->end_failed)
+		return from_reaper ? END_NOTHING : END_WAIT_END;
+	s->end_failed = false;
+	return END_AGAIN;
+}
+
+static void note_end(struct sandbox *s, bool well)
+{
+	pthread_mutex_lock(&s->lock);
+	s->ended = well;
+	s->end_failed = !well;
+	pthread_cond_broadcast(&s->changed);
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* The backend first: no guest process may run once the caller is told. The record is written at the
+ * same time by the store's thread. */
+static int end_runtime(struct sandbox *s, const char *reason, uint64_t ticket, struct err *e)
+{
+	struct core *c = s->core;
+	int rc;
+
+	if (s->fs)
+		guestfs_shutdown(s->fs);
+	if (s->guest)
+		guest_shutdown(s->guest);
+	rc = c->ops->destroy(c->backend, s->id, e);
+	lifetime_free_guest(s);
+	sandbox_clean_run_dir(s, false);
+	if (ticket)
+		audit_event(c->audit, "sandbox.terminated", s->id, json_pack("{s:s}", "reason", reason));
+	if (ticket)
+		store_wait(c->store, ticket, NULL); /* a failure is logged; a restart sees the rest */
+	note_end(s, rc == 0);
+	if (rc < 0)
+		log_error("a sandbox could not be ended id=%s reason=\"%s\"", s->id, e ? e->msg : "");
+	return rc;
+}
+
+int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e)
+{
+	struct err local = ERR_NULL;
+	enum end_step step;
+	uint64_t ticket = 0;
+	int rc;
+
+	pthread_mutex_lock(&s->lock);
+	step = end_step(s, reason);
+	if (step == END_NOW) {
+		bool was_running = s->state == SBX_RUNNING;
+		s->state = SBX_TERMINATED;
+		registry_end(&s->core->reg, s, was_running);
+		proc_sandbox_ended(s);
+		ticket = sandbox_save(s, true);
+	}
+	pthread_cond_broadcast(&s->changed);
+	while (step == END_WAIT_CREATE && s->state == SBX_PENDING)
+		pthread_cond_wait(&s->changed, &s->lock);
+	while (step == END_WAIT_END && !s->ended && !s->end_failed)
+		pthread_cond_wait(&s->changed, &s->lock);
+	pthread_mutex_unlock(&s->lock);
+	if (step < END_AGAIN)
+		return 0;
+	sandbox_changed(s);
+	rc = end_runtime(s, reason, ticket, e ? e : &local);
+	if (step == END_NOW)
+		lifetime_forget(s->core);
+	return rc;
+}
+
+void lifetime_end_later(struct sandbox *s, const char *reason)
+{
+	struct core *c = s->core;
+	struct end_job *j = calloc(1, sizeof(*j));
+
+	if (!j)
+		return; /* the next tick finds it again */
+	pthread_mutex_lock(&c->queue_lock);
+	if (s->end_queued || c->stop) {
+		pthread_mutex_unlock(&c->queue_lock);
+		free(j);
+		return;
+	}
+	s->end_queued = true;
+	sandbox_ref(s);
+	j->s = s;
+	j->reason = reason;
+	*c->jobs_tail = j;
+	c->jobs_tail = &j->next;
+	pthread_cond_signal(&c->queue_cond);
+	pthread_mutex_unlock(&c->queue_lock);
+}
+
+void sandbox_shim_gone(struct sandbox *s)
+{
+	lifetime_end_later(s, "failed");
+}
+
+static void forget(struct core *c, struct sandbox *s)
+{
+	registry_remove(&c->reg, s);
+	store_drop_sandbox(c->store, s->id, false);
+	sandbox_clean_run_dir(s, true);
+	core_changed(c);
+}
+
+void lifetime_forget(struct core *c)
+{
+	struct registry_figures f;
+	struct sandbox **all;
+	size_t n, ended = 0;
+
+	registry_figures(&c->reg, &f);
+	if (f.ended <= ENDED_KEPT || registry_all(&c->reg, &all, &n) < 0)
+		return;
+	for (size_t i = 0; i < n; i++) {
+		bool done, over;
+		pthread_mutex_lock(&all[i]->lock);
+		over = all[i]->state == SBX_TERMINATED;
+		done = all[i]->ended;
+		pthread_mutex_unlock(&all[i]->lock);
+		if (over && ++ended > ENDED_KEPT && done)
+			forget(c, all[i]);
+		sandbox_unref(all[i]);
+	}
+	free(all);
+}
+
+static const char *due(struct sandbox *s)
+{
+	if (s->state != SBX_RUNNING && s->state != SBX_SUSPENDED)
+		return NULL;
+	if (past_lifetime(s))
+		return "lifetime";
+	if (in_use(s))
+		s->idle_since_ms = 0;
+	else if (!s->idle_since_ms)
+		s->idle_since_ms = clock_mono_ms();
+	return is_idle(s) ? "idle" : NULL;
+}
+
+static void look_at(struct sandbox *s)
+{
+	const char *reason;
+
+	pthread_mutex_lock(&s->lock);
+	reason = due(s);
+	if (s->state == SBX_PENDING && s->gone && s->gone(s->gone_arg))
+		__atomic_store_n(&s->cancel, 1, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&s->lock);
+	if (reason)
+		lifetime_end_later(s, reason);
+}
+
+static void tick(struct core *c)
+{
+	struct sandbox **all;
+	size_t n;
+
+	if (registry_all(&c->reg, &all, &n) < 0)
+		return;
+	for (size_t i = 0; i < n; i++) {
+		look_at(all[i]);
+		sandbox_unref(all[i]);
+	}
+	free(all);
+}
+
+static void *ticker(void *arg)
+{
+	struct core *c = arg;
+	struct timespec next;
+
+	clock_gettime(CLOCK_MONOTONIC, &next);
+	pthread_mutex_lock(&c->queue_lock);
+	while (!c->stop) {
+		next.tv_sec++;
+		while (!c->stop && pthread_cond_timedwait(&c->stop_cond, &c->queue_lock, &next) != ETIMEDOUT)
+			;
+		if (c->stop)
+			break;
+		pthread_mutex_unlock(&c->queue_lock);
+		tick(c);
+		pthread_mutex_lock(&c->queue_lock);
+	}
+	pthread_mutex_unlock(&c->queue_lock);
+	return NULL;
+}
+
+static void run_job(struct core *c, struct end_job *j)
+{
+	struct err e = ERR_NULL;
+
+	pthread_mutex_lock(&c->queue_lock);
+	j->s->end_queued = false;
+	pthread_mutex_unlock(&c->queue_lock);
+	sandbox_terminate(j->s, j->reason, &e);
+	sandbox_unref(j->s);
+	free(j);
+}
+
+static void *reaper(void *arg)
+{
+	struct core *c = arg;
+	struct end_job *j;
+
+	pthread_mutex_lock(&c->queue_lock);
+	for (;;) {
+		while (!c->jobs && !c->stop)
+			pthread_cond_wait(&c->queue_cond, &c->queue_lock);
+		if (c->stop)
+			break;
+		j = c->jobs;
+		c->jobs = j->next;
+		if (!c->jobs)
+			c->jobs_tail = &c->jobs;
+		pthread_mutex_unlock(&c->queue_lock);
+		run_job(c, j);
+		pthread_mutex_lock(&c->queue_lock);
+	}
+	while ((j = c->jobs)) {
+		c->jobs = j->next;
+		sandbox_unref(j->s);
+		free(j);
+	}
+	pthread_mutex_unlock(&c->queue_lock);
+	return NULL;
+}
+
+int lifetime_start(struct core *c, struct err *e)
+{
+	c->ticking = pthread_create(&c->ticker, NULL, ticker, c) == 0;
+	c->reaping = pthread_create(&c->reaper, NULL, reaper, c) == 0;
+	if (c->ticking && c->reaping)
+		return 0;
+	lifetime_stop(c);
+	return err_set(e, ERR_UNAVAILABLE, "no thread could be started");
+}
+
+void lifetime_stop(struct core *c)
+{
+	pthread_mutex_lock(&c->queue_lock);
+	c->stop = true;
+	pthread_cond_broadcast(&c->queue_cond);
+	pthread_cond_broadcast(&c->stop_cond);
+	pthread_mutex_unlock(&c->queue_lock);
+	if (c->ticking)
+		pthread_join(c->ticker, NULL);
+	if (c->reaping)
+		pthread_join(c->reaper, NULL);
+	c->ticking = c->reaping = false;
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT */
+/* Taking sandboxes back at start. A record is believed only as far as the runtime proves it: same
+ * boot, the backend still sees it, and its shim answers with the secret of the record. Everything
+ * else ends with reason "restart": files of a sandbox whose shim died are not kept. */
+#include "sandboxd/core/core_internal.h"
+
+#include "common/base/log.h"
+#include "common/sys/mem.h"
+#include "sandboxd/backend/guestfs.h"
+#include "sandboxd/core/clock.h"
+#include "sandboxd/core/proc.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct item { /* one record, read before anything is written */
+	struct sandbox *s;
+	enum sandbox_state state;
+	bool same_boot;
+};
+struct restore {
+	struct core *c;
+	struct item *items;
+	size_t n, room;
+	const char **kept; /* ids, borrowed from the sandboxes in the registry */
+	size_t nkept;
+	unsigned taken_back, lost;
+};
+
+static int take_back(struct sandbox *s, struct err *e)
+{
+	struct core *c = s->core;
+
+	if (guest_connect(c->hub, s->run_dirfd, s->secret, s->generation, &proc_watch, s, &s->guest, e) < 0)
+		return -1;
+	if (guestfs_new(s->guest, &s->fs, e) < 0 || proc_restore(s, true, e) < 0 ||
+		registry_claim(&c->reg, s, s->name, true, e) < 0) {
+		if (s->fs)
+			guestfs_free(s->fs);
+		guest_free(s->guest);
+		s->fs = NULL;
+		s->guest = NULL;
+		proc_free_all(s);
+		return -1;
+	}
+	pthread_mutex_lock(&s->lock);
+	s->state = SBX_RUNNING;
+	s->idle_since_ms = clock_mono_ms();
+	sandbox_save(s, false); /* a create that was under way has landed after all */
+	pthread_mutex_unlock(&s->lock);
+	registry_land(&c->reg, s, NULL);
+	return 0;
+}
+
+static bool may_be_alive(const struct item *it)
+{
+	struct sandbox *s = it->s;
+	struct core *c = s->core;
+
+	if (!c->keep || s->run_dirfd < 0 || !it->same_boot)
+		return false;
+	if (!net_policy_still_allowed(c->policy, &s->network)) {
+		log_warn("a sandbox ends because its network is not allowed any more id=%s", s->id);
+		return false;
+	}
+	return c->ops->alive(c->backend, s->id, s->generation);
+}
+
+static void keep_as_ended(struct restore *re, struct sandbox *s, bool was_live)
+{
+	struct core *c = s->core;
+
+	s->ended = true;
+	if (s->run_dirfd >= 0)
+		proc_restore(s, false, NULL);
+	pthread_mutex_lock(&s->lock);
+	proc_sandbox_ended(s);
+	for (size_t i = 0; i < s->env.n; i++)
+		explicit_bzero(s->env.values[i], strlen(s->env.values[i]));
+	if (was_live)
+		sandbox_save(s, true);
+	pthread_mutex_unlock(&s->lock);
+	registry_add_ended(&c->reg, s, s->name);
+	if (!was_live)
+		return;
+	re->lost++;
+	audit_event(c->audit, "sandbox.terminated", s->id, json_pack("{s:s}", "reason", "restart"));
+}
+
+static int each_record(void *arg, const struct store_sandbox *r, struct err *e)
+{
+	struct restore *re = arg;
+	struct item it = { .state = (enum sandbox_state)r->state,
+		.same_boot = r->boot && !strcmp(r->boot, re->c->boot) };
+
+	if (re->n == re->room) {
+		struct item *v = realloc(re->items, (re->room * 2 + 16) * sizeof(*v));
+		if (!v)
+			return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		re->items = v;
+		re->room = re->room * 2 + 16;
+	}
+	if (sandbox_load(re->c, r, &it.s) < 0)
+		log_warn("a record cannot be understood and is skipped");
+	else
+		re->items[re->n++] = it;
+	return 0;
+}
+
+static void settle(struct restore *re, const struct item *it)
+{
+	struct sandbox *s = it->s;
+	struct err why = ERR_NULL;
+
+	if (it->state == SBX_TERMINATED) {
+		keep_as_ended(re, s, false);
+	} else if (may_be_alive(it) && take_back(s, &why) == 0) {
+		re->taken_back++;
+		re->kept[re->nkept++] = s->id;
+	} else if (it->state == SBX_PENDING && it->same_boot) {
+		/* its create was never answered: as if it had not been asked */
+		store_drop_sandbox(re->c->store, s->id, false);
+	} else {
+		if (why.code)
+			log_warn("a sandbox could not be taken back id=%s reason=\"%s\"", s->id, why.msg);
+		keep_as_ended(re, s, true);
+	}
+}
+
+/* Folders without a record, and what an ended sandbox may not keep. */
+static void clean_run_folders(struct core *c)
+{
+	int fd = openat(c->run_dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	const struct dirent *d;
+	DIR *dir;
+
+	if (fd < 0)
+		return;
+	dir = fdopendir(fd);
+	if (!dir) {
+		close(fd);
+		return;
+	}
+	while ((d = readdir(dir))) {
+		struct sandbox *s, *stub;
+		if (!id_is_sandbox(d->d_name))
+			continue;
+		s = registry_find(&c->reg, d->d_name);
+		stub = s ? NULL : sandbox_new(c, d->d_name);
+		if (stub)
+			sandbox_clean_run_dir(stub, true);
+		else if (s && s->state == SBX_TERMINATED)
+			sandbox_clean_run_dir(s, false);
+		sandbox_unref(stub);
+		sandbox_unref(s);
+	}
+	closedir(dir);
+}
+
+static int settle_all(struct restore *re, struct err *e)
+{
+	re->kept = calloc(re->n + 1, sizeof(*re->kept));
+	if (!re->kept)
+		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+	for (size_t i = 0; i < re->n; i++)
+		settle(re, &re->items[i]);
+	return re->c->ops->sweep(re->c->backend, re->kept, re->nkept, e);
+}
+
+int restore_all(struct core *c, struct err *e)
+{
+	struct restore re = { .c = c };
+	int rc = store_load_sandboxes(c->store, each_record, &re, e);
+
+	if (rc == 0)
+		rc = settle_all(&re, e);
+	for (size_t i = 0; i < re.n; i++)
+		sandbox_unref(re.items[i].s);
+	free(re.items);
+	free(re.kept);
+	if (rc < 0)
+		return -1;
+	clean_run_folders(c);
+	if (re.taken_back || re.lost)
+		log_info("sandboxes of an earlier run taken_back=%u ended=%u", re.taken_back, re.lost);
+	lifetime_forget(c);
+	return 0;
+}

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: MIT */
+/* The object itself: references, its record, its folder. The record's JSON is ours alone; what a later
+ * version adds is ignored by an earlier one, and what is missing gets the default. */
+#include "sandboxd/core/core_internal.h"
+
+#include "common/base/log.h"
+#include "common/sys/mem.h"
+#include "sandboxd/core/clock.h"
+#include "sandboxd/core/proc.h"
+#include "sandboxd/core/strs.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+const char *const sandbox_state_words[] = { "pending", "running", "suspended", "terminated" };
+
+struct sandbox *sandbox_new(struct core *c, const char *id)
+{
+	struct sandbox *s = calloc(1, sizeof(*s));
+	pthread_condattr_t a;
+
+	if (!s)
+		return NULL;
+	snprintf(s->id, sizeof(s->id), "%s", id);
+	s->core = c;
+	s->refs = 1;
+	s->run_dirfd = -1;
+	s->next_num = 1;
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_condattr_init(&a);
+	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+	pthread_cond_init(&s->changed, &a);
+	pthread_condattr_destroy(&a);
+	return s;
+}
+
+static void image_env_free(char **env)
+{
+	for (size_t i = 0; env && env[i]; i++)
+		free(env[i]);
+	free(env);
+}
+
+static void sandbox_free(struct sandbox *s)
+{
+	proc_free_all(s);
+	close_p(&s->run_dirfd);
+	free(s->image);
+	free(s->name);
+	map_free(&s->env);
+	map_free(&s->labels);
+	net_policy_free(&s->network);
+	image_env_free(s->image_env);
+	explicit_bzero(s->secret, sizeof(s->secret));
+	pthread_cond_destroy(&s->changed);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+}
+
+void sandbox_ref(struct sandbox *s)
+{
+	__atomic_add_fetch(&s->refs, 1, __ATOMIC_RELAXED);
+}
+
+void sandbox_unref(struct sandbox *s)
+{
+	if (s && __atomic_sub_fetch(&s->refs, 1, __ATOMIC_ACQ_REL) == 0)
+		sandbox_free(s);
+}
+
+void sandbox_changed(struct sandbox *s)
+{
+	__atomic_add_fetch(&s->version, 1, __ATOMIC_RELEASE);
+	core_changed(s->core);
+}
+
+int sandbox_find(struct core *c, const char *ref, struct sandbox **ret, struct err *e)
+{
+	*ret = registry_find(&c->reg, ref);
+	return *ret ? 0 : err_set(e, ERR_NOT_FOUND, "no such sandbox");
+}
+
+/* Lock held. */
+static json_t *record_body(const struct sandbox *s)
+{
+	json_t *o = json_object(), *env = json_array();
+
+	for (size_t i = 0; s->image_env && s->image_env[i]; i++)
+		json_array_append_new(env, json_string(s->image_env[i]));
+	if (s->name)
+		json_object_set_new(o, "name", json_string(s->name));
+	json_object_set_new(o, "image", json_string(s->image));
+	json_object_set_new(o, "image_env", env);
+	json_object_set_new(o, "cpus", json_real(s->cpus));
+	json_object_set_new(o, "memory_mb", json_integer(s->memory_mb));
+	json_object_set_new(o, "disk_mb", json_integer(s->disk_mb));
+	json_object_set_new(o, "labels", map_json(&s->labels));
+	json_object_set_new(o, "network", net_policy_json(&s->network));
+	json_object_set_new(o, "idle_timeout_secs", json_integer(s->idle_timeout_secs));
+	json_object_set_new(o, "idle_suspend", json_boolean(s->idle_suspend));
+	json_object_set_new(o, "lifetime_secs", json_integer(s->lifetime_secs));
+	json_object_set_new(o, "env_names", map_names_json(&s->env));
+	return o;
+}
+
+uint64_t sandbox_save(struct sandbox *s, bool durable)
+{
+	_cleanup_json_ json_t *body = record_body(s);
+	_cleanup_json_ json_t *env = map_json(&s->env);
+	_cleanup_free_ char *body_text = json_text(body);
+	char *env_text = s->state == SBX_TERMINATED ? NULL : json_text(env);
+	struct store_sandbox r = { .id = s->id, .seq = s->seq, .state = (int)s->state,
+		.created_ns = s->created_ns, .generation = s->generation, .boot = s->core->boot,
+		.body = body_text, .env = env_text };
+	uint64_t ticket;
+
+	if (!body_text || (!env_text && s->state != SBX_TERMINATED))
+		return 0;
+	if (s->state != SBX_TERMINATED)
+		memcpy(r.secret, s->secret, sizeof(r.secret));
+	ticket = store_put_sandbox(s->core->store, &r, durable);
+	if (env_text)
+		explicit_bzero(env_text, strlen(env_text));
+	free(env_text);
+	return ticket;
+}
+
+static int load_names(const json_t *a, struct strlist *ret)
+{
+	for (size_t i = 0; i < json_array_size(a); i++)
+		if (!json_is_string(json_array_get(a, i)) ||
+			strs_add(ret, json_string_value(json_array_get(a, i))) < 0)
+			return -1;
+	return 0;
+}
+
+static int load_env(const json_t *body, const char *text, struct strmap *ret)
+{
+	_cleanup_json_ json_t *o = text ? json_loads(text, 0, NULL) : json_object();
+	const json_t *names = json_object_get(body, "env_names");
+
+	for (size_t i = 0; !text && i < json_array_size(names); i++)
+		if (json_is_string(json_array_get(names, i)))
+			json_object_set_new(o, json_string_value(json_array_get(names, i)), json_string(""));
+	return json_is_object(o) ? map_from_json(o, ret) : -1;
+}
+
+static int load_network(const json_t *n, struct net_policy *ret)
+{
+	const char *mode = json_string_value(json_object_get(n, "mode"));
+
+	if (!mode || net_mode_of(mode) < 0)
+		return -1;
+	ret->mode = (enum net_mode)net_mode_of(mode);
+	if (load_names(json_object_get(n, "allow"), &ret->allow) < 0)
+		return -1;
+	return load_names(json_object_get(n, "deny"), &ret->deny);
+}
+
+static int load_body(struct sandbox *s, const json_t *o, const char *env)
+{
+	const char *name = json_string_value(json_object_get(o, "name"));
+	const char *image = json_string_value(json_object_get(o, "image"));
+	struct strlist image_env = { NULL, 0 };
+
+	s->cpus = json_number_value(json_object_get(o, "cpus"));
+	s->memory_mb = json_integer_value(json_object_get(o, "memory_mb"));
+	s->disk_mb = json_integer_value(json_object_get(o, "disk_mb"));
+	s->idle_timeout_secs = json_integer_value(json_object_get(o, "idle_timeout_secs"));
+	s->lifetime_secs = json_integer_value(json_object_get(o, "lifetime_secs"));
+	s->idle_suspend = json_is_true(json_object_get(o, "idle_suspend"));
+	s->image = image ? strdup(image) : NULL;
+	s->name = name ? strdup(name) : NULL;
+	if (!s->image || (name && !s->name) || load_env(o, env, &s->env) < 0 ||
+		map_from_json(json_object_get(o, "labels"), &s->labels) < 0 ||
+		load_network(json_object_get(o, "network"), &s->network) < 0)
+		return -1;
+	if (load_names(json_object_get(o, "image_env"), &image_env) < 0) {
+		strs_free(&image_env);
+		return -1;
+	}
+	s->image_env = image_env.v;
+	return 0;
+}
+
+int sandbox_load(struct core *c, const struct store_sandbox *r, struct sandbox **ret)
+{
+	_cleanup_json_ json_t *body = r->body ? json_loads(r->body, 0, NULL) : NULL;
+	struct sandbox *s;
+
+	if (!r->id || !id_is_sandbox(r->id) || !json_is_object(body))
+		return -1;
+	s = sandbox_new(c, r->id);
+	if (!s)
+		return -1;
+	s->seq = r->seq;
+	s->created_ns = r->created_ns;
+	s->generation = r->generation;
+	memcpy(s->secret, r->secret, sizeof(s->secret));
+	s->state = SBX_TERMINATED;
+	if (load_body(s, body, r->env) < 0) {
+		sandbox_unref(s);
+		return -1;
+	}
+	s->run_dirfd = openat(c->run_dirfd, s->id, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	*ret = s;
+	return 0;
+}
+
+int sandbox_make_run_dir(struct sandbox *s)
+{
+	if (mkdirat(s->core->run_dirfd, s->id, 0700) < 0)
+		return -1;
+	s->run_dirfd = openat(s->core->run_dirfd, s->id, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (s->run_dirfd >= 0)
+		return 0;
+	unlinkat(s->core->run_dirfd, s->id, AT_REMOVEDIR);
+	return -1;
+}
+
+static bool is_spool(const char *name)
+{
+	return name[0] == 'p' && name[1] && strspn(name + 1, "0123456789") == strlen(name + 1);
+}
+
+void sandbox_clean_run_dir(struct sandbox *s, bool all)
+{
+	int fd = openat(s->core->run_dirfd, s->id, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	bool kept = false;
+	const struct dirent *d;
+	DIR *dir;
+
+	if (fd < 0)
+		return;
+	dir = fdopendir(fd);
+	if (!dir) {
+		close(fd);
+		return;
+	}
+	while ((d = readdir(dir))) {
+		if (!all && is_spool(d->d_name))
+			kept = true;
+		else if (strcmp(d->d_name, ".") && strcmp(d->d_name, ".."))
+			unlinkat(fd, d->d_name, 0);
+	}
+	closedir(dir);
+	if (!kept)
+		unlinkat(s->core->run_dirfd, s->id, AT_REMOVEDIR);
+}

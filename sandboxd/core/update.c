@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+/* PATCH, 8.6: everything is checked first, under the sandbox's lock; one bad field and nothing has
+ * changed. Copies are made before the first field is touched, so that memory cannot fail in between. */
+#include "sandboxd/core/core_internal.h"
+
+#include "common/sys/mem.h"
+#include "sandboxd/core/clock.h"
+#include "sandboxd/core/strs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool update_body_empty(const struct update_body *b)
+{
+	return !b->has_name && !b->has_labels && !b->has_network && !b->has_idle_timeout_secs &&
+		!b->has_idle_action && !b->has_lifetime_secs && !b->has_metrics_export;
+}
+
+static int check_state(const struct sandbox *s, const struct update_body *b, struct err *e)
+{
+	if (s->state == SBX_PENDING || s->state == SBX_TERMINATED ||
+		(b->has_network && s->state != SBX_RUNNING))
+		return err_set(e, ERR_CONFLICT, "sandbox is %s", sandbox_state_words[s->state]);
+	return 0;
+}
+
+static int check_numbers(const struct limits *l, const struct update_body *b, struct err *e)
+{
+	int64_t idle = b->idle_timeout_secs, life = b->lifetime_secs;
+
+	if (b->has_idle_timeout_secs && (idle < 0 || (l->max_idle_timeout_secs > 0 &&
+						(idle == 0 || idle > l->max_idle_timeout_secs))))
+		return err_set(e, ERR_INVALID_REQUEST, "idle_timeout_secs must be from 1 to %lld",
+			(long long)l->max_idle_timeout_secs);
+	if (b->has_lifetime_secs && (life < 1 || life > INT32_MAX ||
+					    (l->max_lifetime_secs > 0 && life > l->max_lifetime_secs)))
+		return err_set(e, ERR_INVALID_REQUEST, "lifetime_secs is below 1 or above this server's limit");
+	return 0;
+}
+
+/* unsupported comes after "name taken", so what only lacks a capability passes here. */
+static int syntax_only(int rc, struct err *e)
+{
+	if (rc == 0 || (e && e->code == ERR_UNSUPPORTED))
+		return 0;
+	return -1;
+}
+
+static int check_fields(const struct sandbox *s, const struct update_body *b, struct err *e)
+{
+	const struct core *c = s->core;
+
+	if (b->has_name && *b->name && !name_ok(b->name))
+		return err_set(e, ERR_INVALID_REQUEST, "name must be 1 to 63 lower-case letters, digits and "
+						       "dashes, and not start with a dash");
+	if (b->has_labels && check_labels(&b->labels, e) < 0)
+		return -1;
+	if (check_numbers(&c->policy->limits, b, e) < 0)
+		return -1;
+	if (b->has_idle_action && !*b->idle_action)
+		return err_set(e, ERR_INVALID_REQUEST, "idle_action must be \"terminate\" or \"suspend\"");
+	if (b->has_idle_action && syntax_only(check_idle_action(c, b->idle_action, e), e) < 0)
+		return -1;
+	if (b->has_metrics_export &&
+		syntax_only(check_metrics_export(c, &b->metrics_export, true, e), e) < 0)
+		return -1;
+	if (b->has_name && registry_name_free(&s->core->reg, s, b->name, e) < 0)
+		return -1;
+	return 0;
+}
+
+static int check_capabilities(const struct sandbox *s, const struct update_body *b, struct err *e)
+{
+	if (b->has_network && !core_cap(s->core, CAP_NETWORK_POLICY_UPDATE))
+		return err_set(e, ERR_UNSUPPORTED,
+			"this server lacks the capability to change the network of a running sandbox");
+	if (b->has_idle_action && check_idle_action(s->core, b->idle_action, e) < 0)
+		return -1;
+	if (b->has_metrics_export && check_metrics_export(s->core, &b->metrics_export, true, e) < 0)
+		return -1;
+	return 0;
+}
+
+static json_t *updated_event(const struct update_body *b)
+{
+	json_t *o = json_object();
+
+	if (b->has_name)
+		json_object_set_new(o, "name", json_string(b->name));
+	if (b->has_labels)
+		json_object_set_new(o, "labels", map_json(&b->labels));
+	if (b->has_idle_timeout_secs)
+		json_object_set_new(o, "idle_timeout_secs", json_integer(b->idle_timeout_secs));
+	if (b->has_idle_action)
+		json_object_set_new(o, "idle_action", json_string(b->idle_action));
+	if (b->has_lifetime_secs)
+		json_object_set_new(o, "lifetime_secs", json_integer(b->lifetime_secs));
+	return o;
+}
+
+struct prepared { char *name; struct strmap labels; };
+
+static int prepare(const struct update_body *b, struct prepared *p, struct err *e)
+{
+	*p = (struct prepared){ 0 };
+	if (b->has_name && *b->name && !(p->name = strdup(b->name)))
+		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+	if (!b->has_labels || map_copy(&b->labels, &p->labels) == 0)
+		return 0;
+	free(p->name);
+	return err_set(e, ERR_UNAVAILABLE, "out of memory");
+}
+
+static void apply(struct sandbox *s, const struct update_body *b, struct prepared *p)
+{
+	if (b->has_name) {
+		free(s->name);
+		s->name = steal(p->name);
+	}
+	if (b->has_labels) {
+		map_free(&s->labels);
+		s->labels = p->labels;
+		p->labels = (struct strmap){ NULL, NULL, 0 };
+	}
+	if (b->has_idle_timeout_secs)
+		s->idle_timeout_secs = b->idle_timeout_secs;
+	if (b->has_idle_action)
+		s->idle_suspend = !strcmp(b->idle_action, "suspend");
+	if (b->has_lifetime_secs)
+		s->lifetime_secs = b->lifetime_secs;
+}
+
+/* Lock held. */
+static int update_locked(struct sandbox *s, const struct update_body *b, struct err *e)
+{
+	struct prepared p;
+	int rc = -1;
+
+	if (check_state(s, b, e) < 0 || check_fields(s, b, e) < 0 || check_capabilities(s, b, e) < 0 ||
+		prepare(b, &p, e) < 0)
+		return -1;
+	if (!b->has_name || registry_rename(&s->core->reg, s, b->name, e) == 0) {
+		apply(s, b, &p);
+		rc = 0;
+	}
+	free(p.name);
+	map_free(&p.labels);
+	return rc;
+}
+
+int sandbox_update(struct sandbox *s, const struct update_body *b, bool background, struct err *e)
+{
+	uint64_t ticket = 0;
+	bool over = false;
+	int rc;
+
+	pthread_mutex_lock(&s->lock);
+	rc = update_locked(s, b, e);
+	if (rc == 0) {
+		ticket = sandbox_save(s, true);
+		audit_event(s->core->audit, "sandbox.updated", s->id, updated_event(b));
+		if (!background && s->idle_since_ms)
+			s->idle_since_ms = clock_mono_ms();
+		over = s->lifetime_secs > 0 &&
+			clock_wall_ns() >= s->created_ns + s->lifetime_secs * 1000000000;
+		pthread_cond_broadcast(&s->changed);
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (rc < 0)
+		return -1;
+	*e = (struct err)ERR_NULL;
+	sandbox_changed(s);
+	if (over)
+		return sandbox_terminate(s, "lifetime", e);
+	return store_wait(s->core->store, ticket, e);
+}
