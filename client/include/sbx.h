@@ -66,6 +66,8 @@ struct sbx_response {
 	char etag[80], attr[1024];  /* ETag, Sbx-Attr */
 	char instance[40];
 	int64_t first_offset;       /* Sbx-First-Offset, -1: absent */
+	int64_t size;               /* Sbx-Size, -1: absent */
+	int64_t complete;           /* Sbx-Complete: 1 no more will come, -1: absent */
 };
 /* A non-2xx answer is an error. Safe requests (GET, HEAD) that meet a dead kept-alive connection are
  * sent once more; nothing else ever is. */

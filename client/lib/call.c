@@ -70,12 +70,15 @@ static void take_header(struct sbx_response *r, const char *line, size_t len)
 {
 	static const struct {
 		const char *name;
-		size_t offset, size; /* size 0: the offset of the first kept byte */
+		size_t offset, size; /* size 0: an int64_t */
 	} wanted[] = {
 #define H(name, member) { name, offsetof(struct sbx_response, member), sizeof(r->member) }
 		H("etag", etag), H("sbx-attr", attr), H("sbx-instance", instance),
 #undef H
-		{ "sbx-first-offset", 0, 0 },
+#define NUMBER(name, member) { name, offsetof(struct sbx_response, member), 0 }
+		NUMBER("sbx-first-offset", first_offset), NUMBER("sbx-size", size),
+		NUMBER("sbx-complete", complete),
+#undef NUMBER
 	};
 	const char *colon = memchr(line, ':', len), *v, *end = line + len;
 
@@ -92,7 +95,7 @@ static void take_header(struct sbx_response *r, const char *line, size_t len)
 		if (wanted[i].size)
 			take_text((char *)r + wanted[i].offset, wanted[i].size, v, (size_t)(end - v));
 		else if (end > v && *v >= '0' && *v <= '9')
-			r->first_offset = strtoll(v, NULL, 10);
+			*(int64_t *)(void *)((char *)r + wanted[i].offset) = strtoll(v, NULL, 10);
 	}
 }
 
@@ -332,7 +335,7 @@ static void slist_p(struct curl_slist **l)
 
 int sbx_call(struct sbx *s, const struct sbx_request *q, struct sbx_response *ret, struct sbx_error *e)
 {
-	struct sbx_response spare = { .first_offset = -1 };
+	struct sbx_response spare = { .first_offset = -1, .size = -1, .complete = -1 };
 	struct exchange x = { .s = s, .q = q, .r = &spare };
 	bool has_body = q->on_read || q->body_len > 0;
 	_cleanup_free_ char *url = NULL;
@@ -373,5 +376,5 @@ void sbx_response_free(struct sbx_response *r)
 	if (!r)
 		return;
 	free(r->body);
-	*r = (struct sbx_response){ .first_offset = -1 };
+	*r = (struct sbx_response){ .first_offset = -1, .size = -1, .complete = -1 };
 }
