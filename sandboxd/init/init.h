@@ -28,7 +28,7 @@
 #include <stdint.h>
 
 #define INIT_FD 3
-#define INIT_INLINE_MAX 16384          /* longer START payloads come in a memfd */
+#define INIT_INLINE_MAX 4096           /* longer START payloads come in a memfd */
 #define INIT_PAYLOAD_MAX (1024 * 1024 + 4096)
 
 enum init_op {
