@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/* Choosing a provider, and what is the same for all of them. */
+#include "sandboxd/priv/area.h"
+
+#include "common/sys/mem.h"
+
+#include <dirent.h>
+#include <linux/mount.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+
+static int tmpfs_test(struct area_store *s, struct fail *f)
+{
+	(void)s;
+	(void)f;
+	return 0;
+}
+
+static int tmpfs_make(const struct area_store *s, const char *name, int64_t disk_mb, uint32_t num,
+	int *ret, struct fail *f)
+{
+	_cleanup_close_ int fs = fsopen("tmpfs", FSOPEN_CLOEXEC);
+	char size[32];
+
+	(void)s;
+	(void)name;
+	(void)num;
+	snprintf(size, sizeof(size), "%lldm", (long long)disk_mb);
+	if (fs < 0 || fsconfig(fs, FSCONFIG_SET_STRING, "size", size, 0) < 0 ||
+		fsconfig(fs, FSCONFIG_SET_STRING, "mode", "0755", 0) < 0 ||
+		fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+		return fail_set(f, errno, "make a memory area");
+	*ret = fsmount(fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+	return *ret < 0 ? fail_set(f, errno, "mount a memory area") : 0;
+}
+
+const struct area_provider area_tmpfs = { "tmpfs", 0, tmpfs_test, tmpfs_make };
+
+static const struct area_provider *const providers[] = { &area_xfs, &area_ext4, &area_loop,
+	&area_tmpfs };
+
+static int try_provider(struct area_store *s, const struct area_provider *p, struct fail *f)
+{
+	int r = p->test(s, f);
+
+	if (r == 0)
+		s->provider = p;
+	return r;
+}
+
+static int choose(struct area_store *s, struct fail *f)
+{
+	struct fail each[ARRAY_LEN(providers)] = { 0 };
+
+	for (size_t i = 0; i < ARRAY_LEN(providers); i++)
+		if (providers[i]->automatic && try_provider(s, providers[i], &each[i]) == 0)
+			return 0;
+	for (size_t i = ARRAY_LEN(providers); i-- > 0;)
+		if (each[i].sys) {
+			*f = each[i];
+			break;
+		}
+	return -f->sys;
+}
+
+int area_open(struct area_store *s, int priv_fd, const char *want, struct fail *f)
+{
+	s->areas = dir_make(priv_fd, "areas", 0700);
+	s->templates = dir_make(priv_fd, "templates", 0700);
+	if (s->areas < 0 || s->templates < 0)
+		return fail_set(f, s->areas < 0 ? s->areas : s->templates, "make priv/areas");
+	if (!want)
+		return choose(s, f);
+	for (size_t i = 0; i < ARRAY_LEN(providers); i++)
+		if (strcmp(providers[i]->name, want) == 0)
+			return try_provider(s, providers[i], f);
+	return fail_set(f, EINVAL, "disk provider \"%.32s\"", want);
+}
+
+int area_make(const struct area_store *s, const char *name, int64_t disk_mb, uint32_t num, int *ret,
+	struct fail *f)
+{
+	return s->provider->make(s, name, disk_mb, num, ret, f);
+}
+
+int area_rename(const struct area_store *s, const char *from, const char *to)
+{
+	if (renameat(s->areas, from, s->areas, to) < 0 && errno != ENOENT)
+		return -errno; /* memory areas have no name here */
+	return 0;
+}
+
+int area_remove(const struct area_store *s, const char *name)
+{
+	return tree_remove(s->areas, name);
+}
+
+void area_each(const struct area_store *s, void (*fn)(void *arg, const char *name), void *arg)
+{
+	int fd = openat(s->areas, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *de;
+
+	while (d && (de = readdir(d)))
+		if (de->d_name[0] != '.')
+			fn(arg, de->d_name);
+	if (d)
+		closedir(d);
+}

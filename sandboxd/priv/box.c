@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+/* Records of sandboxes and their id blocks. A record is not synced: it has to survive the broker,
+ * not the host; after a reboot nothing that it names is running. */
+#include "sandboxd/priv/box.h"
+
+#include "common/sys/fd.h"
+#include "common/sys/mem.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+
+int box_read(int boxes, const char *id, struct box *ret)
+{
+	_cleanup_close_ int fd = open_below(boxes, id, O_RDONLY, 0);
+	int r;
+
+	if (fd < 0)
+		return fd;
+	r = fd_read_full(fd, ret, sizeof(*ret));
+	if (r < 0 || ret->magic != BOX_MAGIC || ret->block >= BOX_BLOCKS)
+		return r < 0 ? r : -EBADMSG;
+	ret->boot[sizeof(ret->boot) - 1] = 0;
+	ret->layer[sizeof(ret->layer) - 1] = 0;
+	return 0;
+}
+
+int box_write(int boxes, const char *id, const struct box *b)
+{
+	char tmp[PRIV_ID_MAX + 8];
+	int r;
+
+	snprintf(tmp, sizeof(tmp), ".%s", id);
+	_cleanup_close_ int fd =
+		openat(boxes, tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	r = fd_write_full(fd, b, sizeof(*b));
+	if (r == 0 && renameat(boxes, tmp, boxes, id) < 0)
+		r = -errno;
+	if (r < 0)
+		(void)unlinkat(boxes, tmp, 0);
+	return r;
+}
+
+bool box_alive(const struct box *b, const char *boot)
+{
+	return b->shim_pid > 0 && strcmp(b->boot, boot) == 0 &&
+		pid_start_time(b->shim_pid) == b->shim_start;
+}
+
+int box_boot_id(char boot[40])
+{
+	return file_read(AT_FDCWD, "/proc/sys/kernel/random/boot_id", boot, 40);
+}
+
+void box_each(int boxes, void (*fn)(void *arg, const char *id), void *arg)
+{
+	int fd = openat(boxes, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *de;
+
+	while (d && (de = readdir(d)))
+		if (name_is_id(de->d_name, PRIV_ID_MAX))
+			fn(arg, de->d_name);
+	if (d)
+		closedir(d);
+}
+
+int box_block_take(struct box_blocks *b, uint32_t *ret)
+{
+	for (uint32_t tried = 0; tried < BOX_BLOCKS; tried++) {
+		uint32_t n = b->next;
+		b->next = (n + 1) % BOX_BLOCKS;
+		if (b->used[n / 8] & (1u << n % 8))
+			continue;
+		box_block_mark(b, n);
+		*ret = n;
+		return 0;
+	}
+	return -EAGAIN;
+}
+
+void box_block_mark(struct box_blocks *b, uint32_t n)
+{
+	b->used[n / 8] = (uint8_t)(b->used[n / 8] | 1u << n % 8);
+}
+
+void box_block_free(struct box_blocks *b, uint32_t n)
+{
+	b->used[n / 8] = (uint8_t)(b->used[n / 8] & ~(1u << n % 8));
+}

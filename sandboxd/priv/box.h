@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/* What the broker remembers of a sandbox between its own lives: priv/boxes/<id>, one struct. It is
+ * written before anything is made, so that whatever exists has a name to be swept by. */
+#ifndef SANDBOXD_PRIV_BOX_H
+#define SANDBOXD_PRIV_BOX_H
+
+#include "sandboxd/priv/priv.h"
+#include "sandboxd/priv/sys.h"
+
+#include <stdbool.h>
+
+#define BOX_MAGIC 0x53425842u
+/* 65,536 host ids a sandbox; the shims' own ids lie below all of them, one each. */
+#define BOX_ID_BASE 1879048192u
+#define BOX_ID_STEP 65536u
+#define BOX_BLOCKS 36863u
+#define BOX_SHIM_BASE (BOX_ID_BASE - 65536u)
+
+struct box {
+	uint32_t magic, block;
+	uint64_t generation;
+	int32_t shim_pid, pad;   /* 0 while it is being made */
+	uint64_t shim_start;     /* its start time, so that a pid used again is not taken for it */
+	char boot[40];
+	char layer[PRIV_LAYER_MAX];
+};
+
+static inline uint32_t box_uid(uint32_t block)
+{
+	return BOX_ID_BASE + block * BOX_ID_STEP;
+}
+static inline uint32_t box_shim_uid(uint32_t block)
+{
+	return BOX_SHIM_BASE + block;
+}
+int box_read(int boxes, const char *id, struct box *ret);
+int box_write(int boxes, const char *id, const struct box *b);
+/* The shim named in b still runs, in this boot. */
+bool box_alive(const struct box *b, const char *boot);
+int box_boot_id(char boot[40]);
+void box_each(int boxes, void (*fn)(void *arg, const char *id), void *arg);
+
+/* Blocks in use, one bit each. */
+struct box_blocks {
+	uint32_t next;
+	uint8_t used[BOX_BLOCKS / 8 + 1];
+};
+int box_block_take(struct box_blocks *b, uint32_t *ret);
+void box_block_mark(struct box_blocks *b, uint32_t n);
+void box_block_free(struct box_blocks *b, uint32_t n);
+
+#endif

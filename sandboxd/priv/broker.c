@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT */
+/* The loop, the dispatch and the small operations. A request that is not exactly as the table says
+ * is answered with EINVAL and touches nothing. */
+#include "sandboxd/priv/broker.h"
+
+#include "common/sys/fd.h"
+#include "common/sys/mem.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/statvfs.h>
+#include <time.h>
+
+#define JOBS_MAX 4096
+
+typedef void op_fn(struct broker *b, const struct priv_req *q, int fd);
+static const struct {
+	int phase;
+	op_fn *fn;
+} ops[PRIV_OP_COUNT] = {
+#define OP(name, p, f) [PRIV_##name] = { PHASE_##p, f },
+#include "sandboxd/priv/ops.def"
+#undef OP
+};
+
+int64_t broker_now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+void broker_answer(struct broker *b, uint32_t op, uint64_t tag, const struct fail *f,
+	const struct priv_ans *body)
+{
+	struct priv_ans a = { 0 };
+
+	if (!tag)
+		return;
+	if (body)
+		a = *body;
+	a.magic = PRIV_MAGIC;
+	a.op = op;
+	a.tag = tag;
+	if (f && f->sys) {
+		a.error = f->sys;
+		snprintf(a.text, sizeof(a.text), "%s", f->text);
+	}
+	(void)fd_send_msg(b->front, &a, sizeof(a), NULL, 0);
+}
+
+struct job *broker_job(struct broker *b, enum job_kind kind)
+{
+	struct job *j = calloc(1, sizeof(*j));
+
+	if (!j)
+		return NULL;
+	j->kind = kind;
+	j->fd = -1;
+	j->since_ms = broker_now_ms();
+	j->next = b->jobs;
+	b->jobs = j;
+	return j;
+}
+
+void broker_leave(struct broker *b, int keep)
+{
+	for (struct job *j = b->jobs; j; j = j->next)
+		if (j->fd >= 0 && j->fd != keep)
+			close(j->fd);
+	if (b->janitor >= 0 && b->janitor != keep)
+		close(b->janitor);
+	if (b->front >= 0)
+		close(b->front);
+}
+
+/* --- small operations ------------------------------------------------------------------------ */
+
+void op_hello(struct broker *b, const struct priv_req *q, int fd)
+{
+	struct fail f = { 0 };
+
+	(void)fd;
+	if (creates_probe(b, q->tag) < 0) {
+		fail_set(&f, EAGAIN, "make a probe");
+		broker_answer(b, q->op, q->tag, &f, NULL);
+	}
+}
+
+void op_keep(struct broker *b, const struct priv_req *q, int fd)
+{
+	struct keep *k = calloc(1, sizeof(*k));
+	struct fail f = { 0 };
+
+	(void)fd;
+	if (!k || !name_is_id(q->id, sizeof(q->id))) {
+		fail_set(&f, k ? EINVAL : ENOMEM, "keep");
+		free(k);
+	} else {
+		memcpy(k->id, q->id, sizeof(k->id));
+		k->next = b->keep;
+		b->keep = k;
+	}
+	broker_answer(b, q->op, q->tag, &f, NULL);
+}
+
+void op_alive(struct broker *b, const struct priv_req *q, int fd)
+{
+	struct fail f = { 0 };
+	struct box box;
+
+	(void)fd;
+	if (!name_is_id(q->id, sizeof(q->id)))
+		fail_set(&f, EINVAL, "id");
+	else if (box_read(b->env.boxes, q->id, &box) < 0 || box.generation != q->generation ||
+		!box_alive(&box, b->env.boot) || !cg_populated(&b->env.cg, q->id))
+		fail_set(&f, ESRCH, "no runtime of this sandbox");
+	broker_answer(b, q->op, q->tag, &f, NULL);
+}
+
+void op_disk_free(struct broker *b, const struct priv_req *q, int fd)
+{
+	struct priv_ans a = { 0 };
+	struct fail f = { 0 };
+	struct statvfs st;
+
+	(void)fd;
+	if (fstatvfs(b->env.areas.areas, &st) < 0) {
+		fail_set(&f, errno, "free disk space");
+	} else {
+		a.n[0] = (int64_t)((uint64_t)st.f_bavail * st.f_frsize >> 20);
+		a.n[1] = (int64_t)((uint64_t)st.f_blocks * st.f_frsize >> 20);
+	}
+	broker_answer(b, q->op, q->tag, &f, &a);
+}
+
+/* --- loop ------------------------------------------------------------------------------------ */
+
+static void dispatch(struct broker *b, const struct priv_req *q, int fd)
+{
+	struct fail f = { 0 };
+
+	if (q->magic != PRIV_MAGIC || q->op == PRIV_NONE || q->op >= PRIV_OP_COUNT)
+		fail_set(&f, EINVAL, "request");
+	else if (ops[q->op].phase > (int)b->phase)
+		fail_set(&f, EAGAIN, "not before the first sweep");
+	if (f.sys)
+		broker_answer(b, q->op, q->tag, &f, NULL);
+	else
+		ops[q->op].fn(b, q, fd);
+}
+
+/* 0, or -1 when the front has gone. */
+static int from_front(struct broker *b)
+{
+	struct priv_req q;
+	int fds[1] = { -1 };
+	size_t n = 1;
+	ssize_t len = fd_recv_msg(b->front, &q, sizeof(q), fds, &n);
+	_cleanup_close_ int fd = n ? fds[0] : -1;
+
+	if (len == 0 || (len < 0 && len != -EAGAIN))
+		return -1;
+	if (len == sizeof(q))
+		dispatch(b, &q, fd);
+	return 0;
+}
+
+static void job_event(struct broker *b, struct job *j)
+{
+	static void (*const on[])(struct broker *, struct job *) = {
+		[JOB_BUILD] = creates_event, [JOB_IMPORT] = images_event, [JOB_END] = ends_event,
+	};
+
+	on[j->kind](b, j);
+}
+
+static void drop_done(struct broker *b)
+{
+	struct job **p = &b->jobs;
+
+	while (*p) {
+		struct job *j = *p;
+		if (!j->done) {
+			p = &j->next;
+			continue;
+		}
+		*p = j->next;
+		close_p(&j->fd);
+		while (j->more) {
+			struct waiter *w = j->more;
+			j->more = w->next;
+			free(w);
+		}
+		free(j);
+	}
+}
+
+/* One poll over everything; only what goes on right now has a descriptor here. */
+static int round_of(struct broker *b)
+{
+	static struct pollfd p[JOBS_MAX + 2];
+	static struct job *who[JOBS_MAX + 2];
+	nfds_t n = 0;
+
+	p[n++] = (struct pollfd){ .fd = b->front, .events = POLLIN };
+	p[n++] = (struct pollfd){ .fd = b->janitor, .events = POLLIN };
+	for (struct job *j = b->jobs; j && n < JOBS_MAX; j = j->next) {
+		if (j->fd < 0)
+			continue;
+		who[n] = j;
+		p[n++] = (struct pollfd){ .fd = j->fd, .events = j->kind == JOB_END ? POLLPRI : POLLIN };
+	}
+	if (poll(p, n, ends_pending(b) ? 20 : -1) < 0 && errno != EINTR)
+		return -1;
+	for (nfds_t i = 2; i < n; i++)
+		if (p[i].revents && !who[i]->done)
+			job_event(b, who[i]);
+	if (p[1].revents)
+		ends_janitor_event(b);
+	ends_check(b);
+	if (p[0].revents && from_front(b) < 0)
+		return -1;
+	drop_done(b);
+	creates_refill(b);
+	return 0;
+}
+
+int broker_run(struct broker *b)
+{
+	while (round_of(b) == 0)
+		;
+	return 0;
+}

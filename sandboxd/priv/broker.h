@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+/* The broker's one thread: requests from the front, and jobs that go on meanwhile. A job is a
+ * builder (or an idle one, kept for the next create), an image being unpacked, or a sandbox being
+ * ended; each waits on one descriptor. */
+#ifndef SANDBOXD_PRIV_BROKER_H
+#define SANDBOXD_PRIV_BROKER_H
+
+#include "sandboxd/priv/build.h"
+
+#include <stdbool.h>
+
+#define BROKER_SPARES 2       /* builders kept ready for the shape that was asked for last */
+#define BROKER_END_MS 10000   /* a killed sandbox that is not gone by then is an error */
+
+enum job_kind { JOB_BUILD, JOB_IMPORT, JOB_END };
+enum build_step { STEP_PREPARING, STEP_SPARE, STEP_CLAIMED, STEP_MADE };
+
+struct waiter {
+	struct waiter *next;
+	uint64_t tag;
+};
+struct job {
+	struct job *next;
+	enum job_kind kind;
+	int fd;                  /* socket to the child, or cgroup.events; -1: nothing to wait for */
+	int pid;
+	bool done;               /* to be removed from the list */
+	/* JOB_BUILD */
+	enum build_step step;
+	struct build_shape shape;
+	struct build_claim claim;
+	uint32_t block;
+	bool wanted;             /* somebody waits for it: claim holds the request */
+	bool probe;
+	/* JOB_END; JOB_BUILD's id is in claim */
+	char id[PRIV_ID_MAX];
+	bool clearing;           /* the janitor has it */
+	bool sweep;
+	int64_t since_ms;
+	/* who waits, and what is answered */
+	uint32_t op;
+	uint64_t tag;            /* 0: nobody */
+	struct waiter *more;     /* JOB_IMPORT: others who asked for the same */
+	char layer[PRIV_LAYER_MAX];
+	struct fail fail;
+};
+struct keep {
+	struct keep *next;
+	char id[PRIV_ID_MAX];
+};
+struct broker {
+	struct build_env env;
+	int front;
+	int janitor;             /* socket to the process that clears away what has ended */
+	enum { PHASE_SETUP, PHASE_RUN } phase;
+	struct box_blocks blocks;
+	struct build_shape shape; /* of the spares; layer "" until one is known */
+	struct keep *keep;
+	struct job *jobs;
+	uint64_t sweep_tag;
+	int sweep_left;
+};
+
+/* Serves until the front closes its end; returns 0. */
+int broker_run(struct broker *b);
+void broker_answer(struct broker *b, uint32_t op, uint64_t tag, const struct fail *f,
+	const struct priv_ans *body);
+/* In a fork of the broker: closes what only the broker may hold. keep: one descriptor to spare. */
+void broker_leave(struct broker *b, int keep);
+struct job *broker_job(struct broker *b, enum job_kind kind);
+int64_t broker_now_ms(void);
+
+/* ops, from ops.def */
+#define OP(name, phase, fn) void fn(struct broker *b, const struct priv_req *q, int fd);
+#include "sandboxd/priv/ops.def"
+#undef OP
+
+/* build jobs (creates.c) */
+void creates_event(struct broker *b, struct job *j);
+void creates_refill(struct broker *b);
+int creates_probe(struct broker *b, uint64_t tag);
+/* ends (ends.c) */
+void ends_start(struct broker *b, const char *id, uint32_t op, uint64_t tag, const struct fail *f);
+void ends_event(struct broker *b, struct job *j);
+void ends_janitor_event(struct broker *b);
+int ends_janitor_start(struct broker *b, struct fail *f);
+bool ends_pending(const struct broker *b);
+void ends_check(struct broker *b);
+/* images (images.c) */
+void images_event(struct broker *b, struct job *j);
+void images_clean(struct broker *b);
+
+#endif

@@ -1,0 +1,471 @@
+/* SPDX-License-Identifier: MIT */
+/* Control groups: finding the hierarchies, making, limiting and emptying the groups. */
+#include "sandboxd/priv/cg.h"
+
+#include "common/sys/mem.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+static const char *const ctrl_name[CG_CTRLS] = { "memory", "cpu", "pids", "freezer" };
+
+struct mounts {
+	char v2[256];
+	char v1[CG_CTRLS][256];
+};
+
+static bool has_word(const char *list, const char *word)
+{
+	size_t n = strlen(word);
+
+	for (const char *p = list; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL)
+		if (strncmp(p, word, n) == 0 && (p[n] == ',' || p[n] == 0))
+			return true;
+	return false;
+}
+
+/* mountinfo: id parent dev root point options [tags] - type source super-options */
+static void note_mount(char *line, struct mounts *m)
+{
+	char point[256], type[32], super[256], root[256];
+	char *dash = strstr(line, " - ");
+
+	if (!dash || sscanf(line, "%*s %*s %*s %255s %255s", root, point) != 2 ||
+		sscanf(dash, " - %31s %*s %255s", type, super) != 2)
+		return;
+	if (strcmp(root, "/") != 0)
+		return; /* a part of the hierarchy bound somewhere else */
+	if (strcmp(type, "cgroup2") == 0 && !m->v2[0])
+		snprintf(m->v2, sizeof(m->v2), "%s", point);
+	if (strcmp(type, "cgroup") != 0)
+		return;
+	for (int c = 0; c < CG_CTRLS; c++)
+		if (has_word(super, ctrl_name[c]) && !m->v1[c][0])
+			snprintf(m->v1[c], sizeof(m->v1[c]), "%s", point);
+}
+
+static int find_mounts(struct mounts *m)
+{
+	FILE *fp = fopen("/proc/self/mountinfo", "re");
+	char line[4096];
+
+	memset(m, 0, sizeof(*m));
+	if (!fp)
+		return -errno;
+	while (fgets(line, sizeof(line), fp))
+		note_mount(line, m);
+	fclose(fp);
+	return 0;
+}
+
+static void base_name(char *buf, size_t size, const char *state_dir)
+{
+	uint64_t h = 1469598103934665603u; /* FNV-1a: only has to tell folders apart */
+
+	for (const char *p = state_dir; *p; p++)
+		h = (h ^ (unsigned char)*p) * 1099511628211u;
+	snprintf(buf, size, "sandboxd-%08x", (unsigned int)(h ^ (h >> 32)));
+}
+
+static int open_base(const char *mount, const char *base, struct fail *f)
+{
+	_cleanup_close_ int dir = open(mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int r;
+
+	if (dir < 0)
+		return fail_set(f, errno, "open %s", mount);
+	r = dir_make(dir, base, 0755);
+	return r < 0 ? fail_set(f, r, "make control group %s/%s", mount, base) : r;
+}
+
+/* Hands the controllers that limits need down to the children of a v2 group. */
+static int enable_v2(int dir, struct fail *f)
+{
+	char have[256];
+	int r = file_read(dir, "cgroup.controllers", have, sizeof(have));
+
+	if (r < 0)
+		return fail_set(f, r, "read cgroup.controllers");
+	for (int c = 0; c < CG_FREEZER; c++) {
+		if (!strstr(have, ctrl_name[c]))
+			return fail_set(f, ENOTSUP, "control group controller %s", ctrl_name[c]);
+		r = file_write(dir, "cgroup.subtree_control", "+%s", ctrl_name[c]);
+		if (r < 0)
+			return fail_set(f, r, "enable the controller %s", ctrl_name[c]);
+	}
+	return 0;
+}
+
+static bool carries_controllers(const char *v2)
+{
+	_cleanup_close_ int dir = open(v2, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char have[256] = "";
+
+	return dir >= 0 && file_read(dir, "cgroup.controllers", have, sizeof(have)) == 0 &&
+		strstr(have, "memory") && strstr(have, "pids");
+}
+
+static int open_v2(struct cg *cg, const struct mounts *m, const char *base, struct fail *f)
+{
+	_cleanup_close_ int top = open(m->v2, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int r;
+
+	cg->mode = CG_V2;
+	if (top < 0)
+		return fail_set(f, errno, "open %s", m->v2);
+	r = enable_v2(top, f);
+	if (r == 0 && (cg->base2 = open_base(m->v2, base, f)) < 0)
+		r = cg->base2;
+	return r < 0 ? r : enable_v2(cg->base2, f);
+}
+
+static int open_v1(struct cg *cg, const struct mounts *m, const char *base, struct fail *f)
+{
+	for (int c = 0; c < CG_CTRLS; c++) {
+		if (c == CG_FREEZER && cg->base2 >= 0)
+			continue; /* cgroup2 freezes and kills */
+		if (!m->v1[c][0])
+			return fail_set(f, ENOTSUP, "control group controller %s", ctrl_name[c]);
+		cg->base1[c] = open_base(m->v1[c], base, f);
+		if (cg->base1[c] < 0)
+			return cg->base1[c];
+		_cleanup_close_ int svc = dir_make(cg->base1[c], "svc", 0755);
+		if (svc < 0)
+			return fail_set(f, svc, "make control group svc");
+	}
+	return 0;
+}
+
+int cg_open(struct cg *cg, const char *state_dir, struct fail *f)
+{
+	struct mounts m;
+	char base[40];
+	int r = find_mounts(&m);
+
+	if (r < 0)
+		return fail_set(f, r, "read the mount table");
+	base_name(base, sizeof(base), state_dir);
+	if (m.v2[0] && carries_controllers(m.v2))
+		return open_v2(cg, &m, base, f);
+	cg->mode = m.v2[0] ? CG_HYBRID : CG_V1;
+	if (m.v2[0] && (cg->base2 = open_base(m.v2, base, f)) < 0)
+		return cg->base2;
+	return open_v1(cg, &m, base, f);
+}
+
+/* Writes a limit and looks whether the kernel took it. */
+static int limit(int dir, const char *name, int64_t value, struct fail *f)
+{
+	char got[64];
+	int r = file_write(dir, name, "%lld", (long long)value);
+
+	if (r < 0)
+		return fail_set(f, r, "set %s", name);
+	r = file_read(dir, name, got, sizeof(got));
+	if (r < 0 || strtoll(got, NULL, 10) != value)
+		return fail_set(f, r < 0 ? r : ERANGE, "%s reads back as %s", name, got);
+	return 0;
+}
+
+#define CPU_PERIOD_US 100000
+
+static int64_t cpu_quota(int64_t milli)
+{
+	int64_t us = milli * (CPU_PERIOD_US / 1000);
+
+	return us < 1000 ? 1000 : us; /* the kernel's least */
+}
+
+static int limit_v2(int dir, const struct cg_limits *lim, struct fail *f)
+{
+	int64_t bytes = lim->memory_mb << 20;
+	char got[64] = "", want[64];
+	int r = limit(dir, "memory.max", bytes, f);
+
+	if (r == 0 && faccessat(dir, "memory.swap.max", F_OK, 0) == 0)
+		r = limit(dir, "memory.swap.max", 0, f);
+	if (r == 0)
+		r = limit(dir, "memory.high", (bytes / 100 * 95) & ~(int64_t)4095, f);
+	if (r == 0)
+		r = limit(dir, "pids.max", lim->pids, f);
+	if (r < 0)
+		return r;
+	snprintf(want, sizeof(want), "%lld %d", (long long)cpu_quota(lim->cpu_milli), CPU_PERIOD_US);
+	r = file_write(dir, "cpu.max", "%s", want);
+	if (r == 0)
+		r = file_read(dir, "cpu.max", got, sizeof(got));
+	if (r < 0 || strcmp(got, want) != 0)
+		return fail_set(f, r < 0 ? r : ERANGE, "cpu.max reads back as %s", got);
+	return 0;
+}
+
+static int limit_v1(enum cg_ctrl c, int dir, const struct cg_limits *lim, struct fail *f)
+{
+	int64_t bytes = lim->memory_mb << 20;
+	int r = 0;
+
+	if (c == CG_PIDS)
+		return limit(dir, "pids.max", lim->pids, f);
+	if (c == CG_CPU)
+		return limit(dir, "cpu.cfs_quota_us", cpu_quota(lim->cpu_milli), f);
+	if (c == CG_MEMORY) {
+		r = limit(dir, "memory.limit_in_bytes", bytes, f);
+		if (r == 0 && faccessat(dir, "memory.memsw.limit_in_bytes", F_OK, 0) == 0)
+			r = limit(dir, "memory.memsw.limit_in_bytes", bytes, f);
+	}
+	return r;
+}
+
+static int procs_of(int dir, const char *path, int *ret, struct fail *f)
+{
+	*ret = openat(dir, path, O_WRONLY | O_CLOEXEC);
+	return *ret < 0 ? fail_set(f, errno, "open %s", path) : 0;
+}
+
+/* The shim makes p<n> and moves processes there: what that takes and no more. */
+static int delegate(int guest, uid_t uid, struct fail *f)
+{
+	static const char *const files[] = { "cgroup.procs", "init/cgroup.procs", "" };
+
+	for (size_t i = 0; i < ARRAY_LEN(files); i++)
+		if (fchownat(guest, files[i], uid, uid, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) < 0)
+			return fail_set(f, errno, "hand over the control group");
+	return 0;
+}
+
+static int make_v2(const struct cg *cg, const char *id, const struct cg_limits *lim, uid_t shim_uid,
+	struct cg_box *box, struct fail *f)
+{
+	_cleanup_close_ int top = dir_make(cg->base2, id, 0755);
+	int r;
+
+	if (top < 0)
+		return fail_set(f, top, "make control group");
+	if (mkdirat(top, "svc", 0755) < 0 || mkdirat(top, "guest", 0755) < 0)
+		return fail_set(f, errno, "make control group");
+	box->guest_dir = open_below(top, "guest", O_RDONLY | O_DIRECTORY, 0);
+	if (box->guest_dir < 0)
+		return fail_set(f, box->guest_dir, "open control group");
+	if (cg->mode == CG_V2) {
+		r = enable_v2(top, f);
+		if (r == 0)
+			r = limit_v2(box->guest_dir, lim, f);
+		if (r < 0)
+			return r;
+		box->oom = openat(box->guest_dir, "memory.events", O_RDONLY | O_CLOEXEC);
+	}
+	if (mkdirat(box->guest_dir, "init", 0755) < 0)
+		return fail_set(f, errno, "make control group");
+	r = delegate(box->guest_dir, shim_uid, f);
+	if (r == 0)
+		r = procs_of(top, "svc/cgroup.procs", &box->svc, f);
+	return r < 0 ? r : procs_of(box->guest_dir, "init/cgroup.procs", &box->init, f);
+}
+
+static int make_v1(const struct cg *cg, enum cg_ctrl c, const char *id, const struct cg_limits *lim,
+	struct cg_box *box, struct fail *f)
+{
+	_cleanup_close_ int dir = dir_make(cg->base1[c], id, 0755);
+	int r;
+
+	if (dir < 0)
+		return fail_set(f, dir, "make %s control group", ctrl_name[c]);
+	r = limit_v1(c, dir, lim, f);
+	if (r == 0)
+		r = procs_of(dir, "cgroup.procs", &box->guest1[c], f);
+	if (r == 0)
+		r = procs_of(cg->base1[c], "svc/cgroup.procs", &box->svc1[c], f);
+	if (r == 0 && c == CG_MEMORY)
+		box->oom = openat(dir, "memory.oom_control", O_RDONLY | O_CLOEXEC);
+	return r;
+}
+
+int cg_make(const struct cg *cg, const char *id, const struct cg_limits *lim, uid_t shim_uid,
+	struct cg_box *box, struct fail *f)
+{
+	int r = cg->base2 >= 0 ? make_v2(cg, id, lim, shim_uid, box, f) : 0;
+
+	for (int c = 0; c < CG_CTRLS && r == 0; c++)
+		if (cg->base1[c] >= 0)
+			r = make_v1(cg, c, id, lim, box, f);
+	return r;
+}
+
+void cg_box_close(struct cg_box *box)
+{
+	close_p(&box->svc);
+	close_p(&box->init);
+	close_p(&box->guest_dir);
+	close_p(&box->oom);
+	for (int c = 0; c < CG_CTRLS; c++) {
+		close_p(&box->svc1[c]);
+		close_p(&box->guest1[c]);
+	}
+	*box = (struct cg_box)CG_BOX_NULL;
+}
+
+static int join(int fd, pid_t pid)
+{
+	char buf[16];
+	int n = snprintf(buf, sizeof(buf), "%d", (int)pid);
+
+	if (fd < 0)
+		return 0;
+	return write(fd, buf, (size_t)n) == n ? 0 : -errno;
+}
+
+static int join_all(int v2, const int v1[CG_CTRLS], pid_t pid)
+{
+	int r = join(v2, pid);
+
+	for (int c = 0; c < CG_CTRLS && r == 0; c++)
+		r = join(v1[c], pid);
+	return r;
+}
+
+int cg_join_svc(const struct cg_box *box, pid_t pid)
+{
+	return join_all(box->svc, box->svc1, pid);
+}
+
+int cg_join_init(const struct cg_box *box, pid_t pid)
+{
+	return join_all(box->init, box->guest1, pid);
+}
+
+/* Pure v1: no single switch. Freeze, so that nothing forks away, signal each, thaw. */
+static int kill_v1(const struct cg *cg, const char *id)
+{
+	_cleanup_close_ int dir = open_below(cg->base1[CG_FREEZER], id, O_RDONLY | O_DIRECTORY, 0);
+	_cleanup_close_ int procs = -1;
+	FILE *fp;
+	int pid;
+
+	if (dir < 0)
+		return dir;
+	(void)file_write(dir, "freezer.state", "FROZEN");
+	procs = openat(dir, "cgroup.procs", O_RDONLY | O_CLOEXEC);
+	fp = procs < 0 ? NULL : fdopen(steal_fd(&procs), "r");
+	while (fp && fscanf(fp, "%d", &pid) == 1)
+		kill(pid, SIGKILL);
+	if (fp)
+		fclose(fp);
+	return file_write(dir, "freezer.state", "THAWED");
+}
+
+int cg_kill(const struct cg *cg, const char *id)
+{
+	char path[PATH_MAX];
+
+	if (cg->base2 < 0)
+		return kill_v1(cg, id);
+	snprintf(path, sizeof(path), "%s/cgroup.kill", id);
+	return file_write(cg->base2, path, "1");
+}
+
+int cg_events(const struct cg *cg, const char *id)
+{
+	char path[PATH_MAX];
+
+	if (cg->base2 < 0)
+		return -ENOENT;
+	snprintf(path, sizeof(path), "%s/cgroup.events", id);
+	return open_below(cg->base2, path, O_RDONLY, 0);
+}
+
+void cg_events_read(int fd)
+{
+	char buf[64];
+	ssize_t n = pread(fd, buf, sizeof(buf), 0);
+
+	(void)n;
+}
+
+static int populated_v1(const struct cg *cg, const char *id)
+{
+	char path[PATH_MAX], buf[32];
+
+	snprintf(path, sizeof(path), "%s/cgroup.procs", id);
+	return file_read(cg->base1[CG_PIDS], path, buf, sizeof(buf)) == 0 && buf[0];
+}
+
+int cg_populated(const struct cg *cg, const char *id)
+{
+	char path[PATH_MAX], buf[64];
+
+	if (cg->base2 < 0)
+		return populated_v1(cg, id);
+	snprintf(path, sizeof(path), "%s/cgroup.events", id);
+	if (file_read(cg->base2, path, buf, sizeof(buf)) < 0)
+		return 0;
+	return strncmp(buf, "populated 1", 11) == 0;
+}
+
+/* rmdir says EBUSY for a moment after the last process has gone. */
+static int rmdir_patiently(int parent, const char *name)
+{
+	for (int ms = 1;; ms *= 2) {
+		if (unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
+			return 0;
+		if (errno != EBUSY || ms > 1024)
+			return -errno;
+		struct timespec ts = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
+		nanosleep(&ts, NULL);
+	}
+}
+
+static int remove_groups(int parent, const char *name)
+{
+	int fd = open_below(parent, name, O_RDONLY | O_DIRECTORY, 0);
+	struct dirent *de;
+	DIR *d;
+
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd;
+	d = fdopendir(fd);
+	while (d && (de = readdir(d)))
+		if (de->d_type == DT_DIR && de->d_name[0] != '.')
+			(void)remove_groups(fd, de->d_name);
+	if (d)
+		closedir(d);
+	return rmdir_patiently(parent, name);
+}
+
+int cg_remove(const struct cg *cg, const char *id)
+{
+	int r = cg->base2 >= 0 ? remove_groups(cg->base2, id) : 0;
+
+	for (int c = 0; c < CG_CTRLS; c++) {
+		int one = cg->base1[c] >= 0 ? remove_groups(cg->base1[c], id) : 0;
+		if (one < 0 && r == 0)
+			r = one;
+	}
+	return r;
+}
+
+static void each_in(int base, void (*fn)(void *arg, const char *id), void *arg)
+{
+	int fd = base < 0 ? -1 : openat(base, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *de;
+
+	while (d && (de = readdir(d)))
+		if (de->d_type == DT_DIR && name_is_id(de->d_name, PATH_MAX))
+			fn(arg, de->d_name);
+	if (d)
+		closedir(d);
+	else if (fd >= 0)
+		close(fd);
+}
+
+void cg_each(const struct cg *cg, void (*fn)(void *arg, const char *id), void *arg)
+{
+	each_in(cg->base2, fn, arg);
+	for (int c = 0; c < CG_CTRLS; c++)
+		each_in(cg->base1[c], fn, arg);
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/* The guest's file tree: an overlay of an id-mapped layer and an id-mapped area, with its own proc,
+ * dev, tmp, run and sys, everything on mounts that are attached only in the builder's namespace. */
+#ifndef SANDBOXD_PRIV_ROOT_H
+#define SANDBOXD_PRIV_ROOT_H
+
+#include "sandboxd/priv/sys.h"
+
+#include <sys/types.h>
+
+struct root_spec {
+	uid_t uid;      /* first host id of the block */
+	int userns;     /* maps 0..65535 to uid.. */
+	int lower;      /* detached clone of the layer; mapped here */
+	int area;       /* detached mount of the area; mapped here */
+	int64_t memory_mb;
+};
+/* In the broker, once: the mounts that every sandbox gets a read-only clone of (masks, sys), attached
+ * at priv/static in the broker's own mount namespace. */
+int root_statics(int priv, struct fail *f);
+/* In pid 1 of the new pid namespace, in a private mount namespace, current directory priv/, as host
+ * root. Afterwards "/" is the guest's root. *proc: an unmasked clone of the new proc. */
+int root_build(const struct root_spec *s, int *proc, struct fail *f);
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/* System calls that the C library lacks, and the broker's one error value. All return >= 0 or
+ * -errno. */
+#ifndef SANDBOXD_PRIV_SYS_H
+#define SANDBOXD_PRIV_SYS_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* What went wrong and where; the text is for people. */
+struct fail {
+	int sys; /* errno, 0: nothing failed */
+	char text[200];
+};
+/* Fills f with "<what>: <reason>" unless it already says something; returns -sys. */
+int fail_set(struct fail *f, int sys, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+static inline int sys_openat2(int dir, const char *path, uint64_t flags, uint64_t mode,
+	uint64_t resolve)
+{
+	struct open_how how = { .flags = flags | O_CLOEXEC, .mode = mode, .resolve = resolve };
+	int fd = (int)syscall(SYS_openat2, dir, path, &how, sizeof(how));
+
+	return fd < 0 ? -errno : fd;
+}
+/* One name, or a relative path, below dir: no link is followed, no way leads out. */
+static inline int open_below(int dir, const char *path, uint64_t flags, uint64_t mode)
+{
+	return sys_openat2(dir, path, flags, mode,
+		RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
+}
+
+/* Ids and names that come from the front, NUL-terminated inside their field. */
+int name_is_id(const char *s, size_t room);    /* sbx_[a-z0-9_-]+ */
+int name_is_image(const char *s, size_t room); /* [a-z0-9][a-z0-9._-]* */
+int name_is_host(const char *s, size_t room);  /* [a-z0-9_-]+ */
+
+/* Small files: 0 or -errno. file_read terminates with NUL and cuts the newline. */
+int file_write(int dir, const char *name, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+int file_read(int dir, const char *name, char *buf, size_t size);
+/* mkdir that accepts what exists, then opens it. */
+int dir_make(int parent, const char *name, unsigned int mode);
+/* Removes a tree of ours below parent; never leaves the file system or follows a link. */
+int tree_remove(int parent, const char *name);
+/* field 22 of /proc/<pid>/stat, 0 when there is no such process */
+uint64_t pid_start_time(int pid);
+
+#endif
