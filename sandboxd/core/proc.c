@@ -321,6 +321,8 @@ void proc_free_all(struct sandbox *s)
 		struct proc *p = s->procs;
 		if (p) {
 			p->refs++;
+			if (p->state != PROC_EXITED)
+				proc_count_down(s);
 			proc_remove(p);
 		}
 		pthread_mutex_unlock(&s->lock);

@@ -81,6 +81,8 @@ void proc_retire(struct sandbox *s);
 /* proc_start.c: proc_start with a choice of what happens to standard input behind body->stdin. */
 int proc_launch(struct sandbox *s, const struct process_body *body, bool stdin_open, struct proc **ret,
 	struct err *e);
+/* proc_run.c: the result as it is now; takes the caller's reference. */
+void proc_result_of(struct proc_result *r, struct proc *p);
 /* proc_env.c. Names of a request: an illegal one is 400 and comes first, a reserved one 403. */
 int proc_env_check(const struct strmap *env, struct err *e);
 /* NULL-terminated "K=V" list, complete; one block, free() it. NULL: out of memory. */

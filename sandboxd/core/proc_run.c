@@ -81,7 +81,7 @@ static uint64_t b64_len(uint64_t n)
 
 #define MIDDLE "\",\"stderr\":\""
 
-static void result_fill(struct proc_result *r, struct proc *p)
+void proc_result_of(struct proc_result *r, struct proc *p)
 {
 	struct spool_head h = { 0 };
 
@@ -121,7 +121,7 @@ int proc_run(struct sandbox *s, const struct process_body *body, bool (*gone)(vo
 		proc_unref(p);
 		return err_set(e, ERR_CONFLICT, "the client has left; the process was killed");
 	}
-	result_fill(ret, p);
+	proc_result_of(ret, p);
 	return 0;
 }
 
