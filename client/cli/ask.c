@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT */
+/* Requests whose answers are JSON: one document, or one object a line. */
+#include "client/cli/cli.h"
+
+#include "common/sys/mem.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define ANSWER_MAX (16 * 1024 * 1024)
+#define LINE_MAX_BYTES (16 * 1024 * 1024)
+
+static int no_memory(struct sbx_error *e)
+{
+	*e = (struct sbx_error){ .sys = ENOMEM, .code = "internal", .message = "out of memory" };
+	return -1;
+}
+
+int ask(struct cli *c, const char *method, char *path, json_t *body, struct sbx_response *ret,
+	struct sbx_error *e)
+{
+	_cleanup_free_ char *own = path;
+	_cleanup_json_ json_t *own_body = body;
+	_cleanup_free_ char *text = body ? json_text(body) : NULL;
+	struct sbx_request q = { .method = method, .path = path, .body = text,
+		.body_len = text ? strlen(text) : 0, .timeout_ms = -1 };
+
+	if (!path || (body && !text))
+		return no_memory(e);
+	return sbx_call(c->s, &q, ret, e);
+}
+
+static int parse(struct sbx_response *r, json_t **ret)
+{
+	if (json_parse_any(r->body, r->len, ANSWER_MAX, ret, NULL) == 0)
+		return 0;
+	return complain(-1, "the server's answer is not JSON; is this the Sandbox API?");
+}
+
+int ask_json(struct cli *c, const char *method, char *path, json_t *body, json_t **ret)
+{
+	struct sbx_response r;
+	struct sbx_error e;
+	int bad;
+
+	if (ask(c, method, path, body, &r, &e) < 0) {
+		fail(&e);
+		return -1;
+	}
+	bad = parse(&r, ret);
+	sbx_response_free(&r);
+	return bad;
+}
+
+int ask_show(struct cli *c, const char *method, char *path, json_t *body, void (*show)(json_t *v))
+{
+	struct sbx_response r;
+	struct sbx_error e;
+	json_t *v = NULL;
+	int code = 0;
+
+	if (ask(c, method, path, body, &r, &e) < 0)
+		return fail(&e);
+	if (c->json && r.len)
+		put_json(r.body, r.len);
+	else if (!c->json && show && (code = parse(&r, &v) < 0) == 0)
+		show(v);
+	json_decref(v);
+	sbx_response_free(&r);
+	return code;
+}
+
+bool server_can(struct cli *c, const char *capability)
+{
+	_cleanup_json_ json_t *v = NULL;
+	struct sbx_response r;
+	struct sbx_error e;
+
+	if (ask(c, "GET", strdup("/v1/capabilities"), NULL, &r, &e) < 0)
+		return false;
+	if (json_parse_any(r.body, r.len, ANSWER_MAX, &v, NULL) < 0)
+		v = NULL;
+	sbx_response_free(&r);
+	return json_is_true(json_object_get(json_object_get(v, "capabilities"), capability));
+}
+
+static bool keep(struct lines *l, const char *p, size_t n)
+{
+	if (n > LINE_MAX_BYTES - l->len)
+		return false;
+	if (l->len + n > l->room) {
+		size_t room = (l->len + n) * 2;
+		char *fresh = realloc(l->buf, room);
+		if (!fresh)
+			return false;
+		l->buf = fresh;
+		l->room = room;
+	}
+	memcpy(l->buf + l->len, p, n);
+	l->len += n;
+	return true;
+}
+
+static bool on_lines(void *arg, const void *buf, size_t len)
+{
+	struct lines *l = arg;
+	const char *p = buf, *end = p + len;
+
+	while (p < end) {
+		const char *nl = memchr(p, '\n', (size_t)(end - p));
+		if (!keep(l, p, (size_t)((nl ? nl : end) - p))) {
+			l->broken = true;
+			return false;
+		}
+		if (!nl)
+			return true;
+		if (l->len && !l->line(l->arg, l->buf, l->len))
+			return false;
+		l->len = 0;
+		p = nl + 1;
+	}
+	return true;
+}
+
+int ask_lines(struct cli *c, char *path, struct lines *l, struct sbx_error *e)
+{
+	_cleanup_free_ char *own = path;
+	struct sbx_request q = { .method = "GET", .path = path, .timeout_ms = -1, .on_data = on_lines,
+		.arg = l };
+	int r;
+
+	if (!path)
+		return no_memory(e);
+	r = sbx_call(c->s, &q, NULL, e);
+	if (r == 0 && !l->broken && l->len)
+		l->line(l->arg, l->buf, l->len);
+	free(l->buf);
+	l->buf = NULL;
+	if (r == 0 && l->broken) {
+		*e = (struct sbx_error){ .sys = EPROTO, .code = "protocol",
+			.message = "the server sent a line that is too long" };
+		return -1;
+	}
+	return r;
+}

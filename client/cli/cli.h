@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT */
+/* What a command gets and what it may use: parsed arguments, the server, output. A command returns
+ * the program's exit code. */
+#ifndef CLIENT_CLI_CLI_H
+#define CLIENT_CLI_CLI_H
+
+#include "client/include/sbx.h"
+#include "common/json/json.h"
+
+#include <stdio.h>
+
+#define SBX_VERSION "1.0.0"
+#define EXIT_OURS 125 /* run: we or the server failed, not the command */
+#define EXIT_USAGE 2
+
+enum opt {
+#define O(id, long, letter, value, help) OPT_##id,
+#include "client/cli/options.def"
+#undef O
+	OPT_COUNT
+};
+struct option_row {
+	const char *name;
+	char letter;
+	const char *value, *help;
+};
+extern const struct option_row option_rows[OPT_COUNT];
+#define OPT_BIT(id) (1ULL << OPT_##id)
+#define OPTS_EVERYWHERE \
+	(OPT_BIT(ENDPOINT) | OPT_BIT(TOKEN) | OPT_BIT(CA) | OPT_BIT(JSON) | OPT_BIT(HELP))
+
+struct cli;
+enum { OFFLINE = 1 };
+struct command {
+	const char *noun, *verb, *brief;
+	int (*run)(struct cli *c);
+	int min, max, raw;
+	unsigned flags;
+	unsigned long long opts;
+	const char *args, *help;
+};
+extern const struct command commands[];
+extern const size_t n_commands;
+
+struct cli {
+	const struct command *cmd;
+	struct sbx *s;        /* NULL for OFFLINE commands until cli_connect() */
+	bool json;
+	const char **pos;     /* arguments, NULL-terminated */
+	int n_pos;
+	struct { enum opt id; const char *value; } *given; /* options in order */
+	int n_given;
+};
+
+/* args.c */
+/* Fills c from argv; -1 after a message: exit with EXIT_USAGE. */
+int args_parse(struct cli *c, int argc, char **argv);
+void args_free(struct cli *c);
+bool opt_has(const struct cli *c, enum opt id);
+const char *opt_get(const struct cli *c, enum opt id); /* the last one given; NULL: none */
+/* The value after position *at (start with 0); NULL: no more. */
+const char *opt_next(const struct cli *c, enum opt id, int *at);
+/* A whole number within 0..max, or -1 after a message. */
+long long number_of(const char *text, long long max, const char *what);
+void usage_of(FILE *f, const struct command *cmd);
+
+/* main.c */
+int cli_connect(struct cli *c, struct sbx_error *e);
+
+/* out.c */
+int fail(const struct sbx_error *e);                      /* prints "sbx: ..."; 1 */
+int complain(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* As printf to standard output with every control byte of the text escaped but \n and \t. */
+void put_text(const char *text);
+void put_json(const char *text, size_t len);              /* as it came, and a line end */
+struct column {
+	const char *title, *key;
+	/* Owned text of a cell; NULL: the value itself. */
+	char *(*show)(json_t *row, const char *key);
+};
+void put_table(json_t *rows, const struct column *cols, size_t n);
+void put_members(json_t *object);                         /* "key  value" lines */
+char *show_value(json_t *row, const char *key);
+char *show_age(json_t *row, const char *key);             /* of a time: "3m" */
+/* Flushes and closes; 1 when something could not be written. */
+int finish_output(void);
+
+/* ask.c: requests whose answer is JSON. All print their error and give -1. */
+/* `path` and `body` are taken. *ret_text may be NULL. */
+int ask(struct cli *c, const char *method, char *path, json_t *body, struct sbx_response *ret,
+	struct sbx_error *e);
+int ask_json(struct cli *c, const char *method, char *path, json_t *body, json_t **ret);
+/* Prints the JSON itself with --json, else gives it to `show`. An exit code. */
+int ask_show(struct cli *c, const char *method, char *path, json_t *body, void (*show)(json_t *v));
+bool server_can(struct cli *c, const char *capability);
+/* Reads NDJSON lines; each goes to line(arg, text, len); false ends it well. */
+struct lines {
+	bool (*line)(void *arg, const char *text, size_t len);
+	void *arg;
+	char *buf;
+	size_t len, room;
+	bool broken;
+};
+int ask_lines(struct cli *c, char *path, struct lines *l, struct sbx_error *e);
+
+/* run.c, stream.c, tty.c */
+struct stream_conf {
+	const char *ref;
+	long long pid;
+	bool tty;          /* the process has a terminal: raw mode here, window size */
+	bool interactive;  /* forward standard input */
+	int timeout_secs;  /* 0: none */
+	bool kill_on_stop; /* the process is ours: pass signals on, end it when nobody reads */
+};
+/* Copies until the process ends; the exit code. */
+int stream_process(struct cli *c, int sock, const struct stream_conf *conf);
+int run_command(struct cli *c, const char *ref, const char *const *argv, const char *cwd,
+	bool tty, bool detach);
+/* `sbx --bin FILE ARG...`: the program FILE names, in the sandbox whose mount holds it. */
+int exec_bin(int argc, char **argv);
+
+bool tty_raw(void);           /* standard input; false when it is no terminal */
+void tty_restore(void);
+bool tty_size(int *rows, int *cols);
+
+/* transfer.c: whole files of any size. `fd` is read or written from where it stands. */
+int file_download(struct cli *c, const char *ref, const char *path, int fd, struct sbx_error *e);
+int file_upload(struct cli *c, const char *ref, const char *path, int fd, struct sbx_error *e);
+/* One operation of the batch call; `op` is taken. */
+int file_op(struct cli *c, const char *ref, json_t *op, struct sbx_error *e);
+/* Entries of a folder as an array of objects with name, type and what more the server tells. */
+int dir_entries(struct cli *c, const char *ref, const char *path, json_t **ret, struct sbx_error *e);
+
+#endif

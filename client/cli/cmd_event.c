@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+#include "client/cli/cmds.h"
+
+#include "common/api/ids.h"
+#include "common/sys/mem.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* One event a line: time, type, sandbox, then its other members. */
+static void put_event(json_t *v)
+{
+	static const char *const first[] = { "time", "type", "sandbox", NULL };
+	const char *key;
+	json_t *m;
+
+	for (const char *const *f = first; *f; f++) {
+		const char *text = json_string_value(json_object_get(v, *f));
+		put_text(text ? text : "-");
+		putchar(' ');
+	}
+	json_object_foreach(v, key, m) {
+		if (!strcmp(key, "time") || !strcmp(key, "type") || !strcmp(key, "sandbox") || !strcmp(key, "seq"))
+			continue;
+		_cleanup_free_ char *text = json_is_string(m) ? strdup(json_string_value(m)) : json_text(m);
+		if (!text)
+			text = json_dumps(m, JSON_ENCODE_ANY);
+		put_text(key);
+		putchar('=');
+		put_text(text ? text : "");
+		putchar(' ');
+	}
+	putchar('\n');
+}
+
+static void show_events(json_t *v)
+{
+	json_t *event;
+	size_t i;
+
+	json_array_foreach(json_object_get(v, "events"), i, event)
+		put_event(event);
+}
+
+int cmd_event_ls(struct cli *c)
+{
+	return ask_show(c, "GET", sbx_path("/v1/sandboxes/%s/events", c->pos[0]), NULL, show_events);
+}
+
+struct watch {
+	struct cli *c;
+	char id[SBX_ID_MAX]; /* "": all */
+};
+
+static bool on_event(void *arg, const char *text, size_t len)
+{
+	struct watch *w = arg;
+	_cleanup_json_ json_t *v = NULL;
+	const char *of;
+
+	if (json_parse_any(text, len, 1 << 20, &v, NULL) < 0)
+		return false;
+	of = json_string_value(json_object_get(v, "sandbox"));
+	if (!json_object_get(v, "type") || (w->id[0] && (!of || strcmp(of, w->id) != 0)))
+		return true; /* a heartbeat, or another sandbox's */
+	if (w->c->json)
+		put_json(text, len);
+	else
+		put_event(v);
+	return fflush(stdout) == 0;
+}
+
+int cmd_event_follow(struct cli *c)
+{
+	struct watch w = { .c = c };
+	struct lines l = { .line = on_event, .arg = &w };
+	const char *after = opt_get(c, OPT_AFTER);
+	struct sbx_sandbox box;
+	struct sbx_error e;
+
+	if (c->n_pos) {
+		if (sbx_get(c->s, c->pos[0], &box, &e) < 0)
+			return fail(&e);
+		snprintf(w.id, sizeof(w.id), "%s", box.id);
+	}
+	if (ask_lines(c, after ? sbx_path("/v1/events?follow=1&after=%s", after) :
+		strdup("/v1/events?follow=1"), &l, &e) < 0)
+		return fail(&e);
+	return 0;
+}
+
+/* Without a sandbox: everything the server has so far. */
+static int all_events(struct cli *c)
+{
+	struct watch w = { .c = c };
+	struct lines l = { .line = on_event, .arg = &w };
+	const char *after = opt_get(c, OPT_AFTER);
+	struct sbx_error e;
+
+	if (ask_lines(c, after ? sbx_path("/v1/events?after=%s", after) : strdup("/v1/events?after=0"), &l, &e) < 0)
+		return fail(&e);
+	return 0;
+}
+
+int cmd_events(struct cli *c)
+{
+	if (opt_has(c, OPT_FOLLOW))
+		return cmd_event_follow(c);
+	return c->n_pos ? cmd_event_ls(c) : all_events(c);
+}

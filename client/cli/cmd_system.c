@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: MIT */
+/* The server itself: node, images, capabilities, version, and any request at all. */
+#include "client/cli/cmds.h"
+
+#include "common/sys/mem.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/wait.h>
+
+int cmd_node_show(struct cli *c)
+{
+	return ask_show(c, "GET", strdup("/v1/node"), NULL, put_members);
+}
+
+static int cordon(struct cli *c, bool on)
+{
+	return ask_show(c, "POST", strdup("/v1/node/cordon"), json_pack("{s:b}", "cordoned", on), NULL);
+}
+
+int cmd_node_cordon(struct cli *c)
+{
+	return cordon(c, true);
+}
+
+int cmd_node_uncordon(struct cli *c)
+{
+	return cordon(c, false);
+}
+
+static void show_images(json_t *v)
+{
+	static const struct column cols[] = {
+		{ "IMAGE", "image", NULL }, { "STATE", "state", NULL }, { "BYTES", "bytes", NULL },
+		{ "IN USE", "in_use", NULL }, { "DEFAULT", "default", NULL },
+	};
+
+	put_table(json_object_get(v, "images"), cols, ARRAY_LEN(cols));
+}
+
+/* A server without image management still says on its node page which images are ready. */
+static void show_node_images(json_t *v)
+{
+	json_t *name;
+	size_t i;
+
+	json_array_foreach(json_object_get(v, "images"), i, name) {
+		put_text(json_string_value(name) ? json_string_value(name) : "");
+		putchar('\n');
+	}
+}
+
+int cmd_image_ls(struct cli *c)
+{
+	if (!c->json && !server_can(c, "images"))
+		return ask_show(c, "GET", strdup("/v1/node"), NULL, show_node_images);
+	return ask_show(c, "GET", strdup("/v1/images"), NULL, show_images);
+}
+
+/* The folder of this program, which tells the installed tree from the build tree. */
+static char *own_folder(void)
+{
+	char path[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+
+	if (n <= 0)
+		return NULL;
+	path[n] = '\0';
+	*strrchr(path, '/') = '\0';
+	return strdup(path);
+}
+
+/* The first of the places, seen from this program's folder, that is there. Caller frees. */
+static char *find_place(const char *const *places, const char *name, int mode)
+{
+	_cleanup_free_ char *own = own_folder();
+
+	for (; own && *places; places++) {
+		char *path;
+		if (asprintf(&path, "%s/%s/%s", own, *places, name) < 0)
+			return NULL;
+		if (access(path, mode) == 0)
+			return path;
+		free(path);
+	}
+	return NULL;
+}
+
+int cmd_image_build(struct cli *c)
+{
+	static const char *const tool_places[] = { "../libexec/sandboxd", "../../scripts", NULL };
+	static const char *const image_places[] = { "../share/sandboxd", "..", NULL };
+	_cleanup_free_ char *script = NULL, *tool = NULL, *dir = NULL, *target = NULL;
+	int status;
+	pid_t pid;
+
+	if (strcmp(c->pos[0], "debian") != 0)
+		return complain(1, "there is a recipe for the image `debian` only; put other root file "
+			"systems as NAME.tar into the image folder");
+	if (asprintf(&script, "image-%s", c->pos[0]) < 0)
+		return complain(1, "out of memory");
+	tool = find_place(tool_places, script, X_OK);
+	dir = opt_has(c, OPT_IMAGEDIR) ? strdup(opt_get(c, OPT_IMAGEDIR)) :
+		find_place(image_places, "images", W_OK);
+	if (!tool)
+		return complain(1, "%s is not installed beside sbx (libexec/sandboxd)", script);
+	if (!dir || asprintf(&target, "%s/%s.tar", dir, c->pos[0]) < 0)
+		return complain(1, "no image folder that you may write; name it with --image-dir");
+	pid = fork();
+	if (pid == 0) {
+		execl(tool, tool, target, (char *)NULL);
+		_exit(127);
+	}
+	if (pid < 0 || waitpid(pid, &status, 0) < 0)
+		return complain(1, "%s: %s", tool, strerrordesc_np(errno));
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+		return complain(1, "%s did not make the image", tool);
+	printf("%s\n", target);
+	return 0;
+}
+
+static void show_capabilities(json_t *v)
+{
+	const char *key;
+	json_t *on;
+
+	printf("backend %s\n", json_string_value(json_object_get(v, "backend")) ?
+		json_string_value(json_object_get(v, "backend")) : "?");
+	json_object_foreach(json_object_get(v, "capabilities"), key, on) {
+		printf("%s  ", json_is_true(on) ? "yes" : "no ");
+		put_text(key);
+		putchar('\n');
+	}
+	puts("limits");
+	json_object_foreach(json_object_get(v, "limits"), key, on) {
+		_cleanup_free_ char *text = json_dumps(on, JSON_ENCODE_ANY);
+		printf("  ");
+		put_text(key);
+		printf(" %s\n", text ? text : "");
+	}
+}
+
+int cmd_capability(struct cli *c)
+{
+	return ask_show(c, "GET", strdup("/v1/capabilities"), NULL, show_capabilities);
+}
+
+int cmd_version(struct cli *c)
+{
+	struct sbx_response r = { 0 };
+	_cleanup_json_ json_t *v = NULL;
+	struct sbx_error e;
+	const char *server = NULL;
+
+	if (cli_connect(c, &e) == 0 && ask(c, "GET", strdup("/v1/node"), NULL, &r, &e) == 0) {
+		if (json_parse_any(r.body, r.len, 1 << 20, &v, NULL) < 0)
+			v = NULL;
+		server = json_string_value(json_object_get(v, "version"));
+	}
+	if (c->json) {
+		_cleanup_json_ json_t *o = json_pack("{s:s,s:s?}", "sbx", SBX_VERSION, "sandboxd", server);
+		_cleanup_free_ char *text = json_text(o);
+		puts(text ? text : "{}");
+	} else {
+		puts("sbx " SBX_VERSION);
+		fputs("sandboxd ", stdout);
+		put_text(server ? server : e.message);
+		putchar('\n');
+	}
+	sbx_response_free(&r);
+	return 0;
+}
+
+static ssize_t body_from_stdin(void *arg, void *buf, size_t max)
+{
+	ssize_t n;
+
+	(void)arg;
+	do
+		n = read(STDIN_FILENO, buf, max);
+	while (n < 0 && errno == EINTR);
+	return n;
+}
+
+static bool body_to_stdout(void *arg, const void *buf, size_t len)
+{
+	(void)arg;
+	return fwrite(buf, 1, len, stdout) == len && fflush(stdout) == 0;
+}
+
+int cmd_api(struct cli *c)
+{
+	const char *body = c->n_pos > 2 ? c->pos[2] : NULL;
+	bool in = body && !strcmp(body, "-"), json = body && strchr("{[ \t\r\n", body[0]);
+	struct sbx_request q = { .method = c->pos[0], .path = c->pos[1], .timeout_ms = -1,
+		.body = in ? NULL : body, .body_len = body && !in ? strlen(body) : 0,
+		.on_read = in ? body_from_stdin : NULL, .on_data = body_to_stdout };
+	struct sbx_error e;
+
+	/* Raw bodies go to a few paths only; everything else is JSON. */
+	if (!json && (strstr(q.path, "/files?") || strstr(q.path, "/stdin") || strstr(q.path, "/handles/")))
+		q.body_type = "application/octet-stream";
+	for (const char *p = q.method; *p; p++)
+		if (*p < 'A' || *p > 'Z')
+			return complain(EXIT_USAGE, "METHOD is GET, POST, PUT, PATCH or DELETE");
+	if (sbx_call(c->s, &q, NULL, &e) < 0) {
+		if (e.status)
+			fprintf(stderr, "sbx: %d %s\n", e.status, e.code);
+		return fail(&e);
+	}
+	if (isatty(STDOUT_FILENO))
+		putchar('\n');
+	return 0;
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/* sbx tunnel: listens on the loopback interface and gives each connection a tunnel of its own, in a
+ * thread of its own. Half-closes are passed on both ways. */
+#include "client/cli/cmds.h"
+
+#include "common/sys/fd.h"
+#include "common/sys/mem.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/socket.h>
+
+struct link {
+	struct cli *c;
+	int local, port;
+};
+
+/* One direction's bytes; false at its end. */
+static bool pump(int from, int to, char *buf, size_t size)
+{
+	ssize_t n;
+
+	do
+		n = recv(from, buf, size, 0);
+	while (n < 0 && errno == EINTR);
+	if (n > 0 && fd_send_full(to, buf, (size_t)n, -1) == 0)
+		return true;
+	shutdown(to, SHUT_WR);
+	/* A broken sending side: stop taking, so that the other end learns of it. */
+	shutdown(from, SHUT_RD);
+	return false;
+}
+
+struct way {
+	int from, to;
+};
+
+static void *pump_way(void *arg)
+{
+	struct way *w = arg;
+	char buf[65536];
+
+	while (pump(w->from, w->to, buf, sizeof(buf)))
+		;
+	return NULL;
+}
+
+/* Two blocking directions, so that a side that does not read holds up only the other's sending. */
+static void join_ends(int local, int remote)
+{
+	struct way there = { local, remote }, back = { remote, local };
+	pthread_t t;
+
+	if (pthread_create(&t, NULL, pump_way, &there) != 0)
+		return;
+	pump_way(&back);
+	pthread_join(t, NULL);
+}
+
+static void *serve(void *arg)
+{
+	struct link *l = arg;
+	_cleanup_free_ char *path = sbx_path("/v1/sandboxes/%s/tunnel?port=%d", l->c->pos[0], l->port);
+	struct sbx_error e;
+	int remote = -1;
+
+	if (path && sbx_upgrade(l->c->s, path, "sbx-tunnel/1", false, &remote, &e) < 0)
+		fail(&e);
+	if (remote >= 0) {
+		join_ends(l->local, remote);
+		close(remote);
+	}
+	close(l->local);
+	free(l);
+	return NULL;
+}
+
+static int listen_on(int port, int *ret_port)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(a);
+	int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -1;
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, 64) < 0 ||
+	    getsockname(fd, (struct sockaddr *)&a, &len) < 0) {
+		close(fd);
+		return -1;
+	}
+	*ret_port = ntohs(a.sin_port);
+	return fd;
+}
+
+static int accept_loop(struct cli *c, int fd, int port)
+{
+	for (;;) {
+		int local = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+		struct link *l;
+		pthread_t t;
+		if (local < 0 && (errno == EINTR || errno == ECONNABORTED))
+			continue;
+		if (local < 0)
+			return complain(1, "accept: %s", strerrordesc_np(errno));
+		l = malloc(sizeof(*l));
+		if (l)
+			*l = (struct link){ c, local, port };
+		if (!l || pthread_create(&t, NULL, serve, l) != 0) {
+			free(l);
+			close(local);
+			continue;
+		}
+		pthread_detach(t);
+	}
+}
+
+int cmd_tunnel(struct cli *c)
+{
+	long long port = number_of(c->pos[1], 65535, "PORT");
+	long long want = c->n_pos > 2 ? number_of(c->pos[2], 65535, "LOCALPORT") : 0;
+	_cleanup_close_ int fd = -1;
+	struct sbx_sandbox box;
+	struct sbx_error e;
+	int local;
+
+	if (port < 1 || want < 0)
+		return port == 0 ? complain(EXIT_USAGE, "PORT is 1 to 65535") : EXIT_USAGE;
+	if (!server_can(c, "tunnel")) {
+		/* Told by the server itself, which may also be out of reach. */
+		_cleanup_free_ char *path = sbx_path("/v1/sandboxes/%s/tunnel?port=%d", c->pos[0], (int)port);
+		int probe = -1;
+		if (path && sbx_upgrade(c->s, path, "sbx-tunnel/1", false, &probe, &e) < 0)
+			return fail(&e);
+		close_p(&probe);
+	}
+	if (sbx_get(c->s, c->pos[0], &box, &e) < 0)
+		return fail(&e);
+	fd = listen_on((int)want, &local);
+	if (fd < 0)
+		return complain(1, "127.0.0.1:%lld: %s", want, strerrordesc_np(errno));
+	printf("127.0.0.1:%d\n", local);
+	fflush(stdout);
+	return accept_loop(c, fd, (int)port);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/* What one check of `sbx doctor` found. */
+#ifndef CLIENT_CLI_DOCTOR_H
+#define CLIENT_CLI_DOCTOR_H
+
+#include <stdbool.h>
+
+struct finding {
+	bool ok;
+	bool optional;     /* not ok, but only less comfort or fewer limits */
+	char detail[240];
+	char mend[240];    /* one line */
+};
+void say(struct finding *f, bool ok, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void mend(struct finding *f, const char *text);
+
+void try_openat2(struct finding *f);
+void try_clone3(struct finding *f);
+void try_pidfd(struct finding *f);
+void try_userns(struct finding *f);
+void try_overlay_idmap(struct finding *f);
+void try_cgroup(struct finding *f);
+void try_loop(struct finding *f);
+void try_seccomp(struct finding *f);
+void try_fuse_device(struct finding *f);
+void try_fusermount(struct finding *f);
+
+#endif

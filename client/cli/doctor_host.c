@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT */
+/* Trials of kernel features. What leaves a trace is done in a child in namespaces of its own, whose
+ * end takes everything with it. */
+#include "client/cli/doctor.h"
+
+#include "common/sys/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/loop.h>
+#include <linux/mount.h>
+#include <linux/openat2.h>
+#include <linux/sched.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+void say(struct finding *f, bool ok, const char *fmt, ...)
+{
+	va_list ap;
+
+	f->ok = ok;
+	va_start(ap, fmt);
+	vsnprintf(f->detail, sizeof(f->detail), fmt, ap);
+	va_end(ap);
+}
+
+void mend(struct finding *f, const char *text)
+{
+	snprintf(f->mend, sizeof(f->mend), "%s", text);
+}
+
+static void say_errno(struct finding *f, int sys, const char *how)
+{
+	say(f, sys == 0, "%s", sys ? strerrordesc_np(sys) : "works");
+	mend(f, how);
+}
+
+/* A child's errno; what it made dies with it. */
+static int in_child(int (*run)(void))
+{
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(run());
+	if (pid < 0)
+		return errno;
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			return errno;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
+}
+
+void try_openat2(struct finding *f)
+{
+	struct open_how how = { .flags = O_PATH | O_CLOEXEC,
+		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
+	_cleanup_close_ int dir = open("/", O_PATH | O_CLOEXEC);
+	_cleanup_close_ int fd = (int)syscall(SYS_openat2, dir, "proc", &how, sizeof(how));
+
+	say_errno(f, fd < 0 ? errno : 0, "a kernel from 6.1 on is needed, and no filter that hides openat2");
+}
+
+void try_clone3(struct finding *f)
+{
+	struct clone_args a = { .exit_signal = SIGCHLD };
+	long pid = syscall(SYS_clone3, &a, sizeof(a));
+	int sys = errno;
+
+	if (pid == 0)
+		_exit(0);
+	if (pid > 0)
+		waitpid((pid_t)pid, NULL, 0);
+	say_errno(f, pid < 0 ? sys : 0, "a kernel from 6.1 on is needed, and no filter that hides clone3");
+}
+
+void try_pidfd(struct finding *f)
+{
+	_cleanup_close_ int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+
+	say_errno(f, fd < 0 ? errno : 0, "a kernel from 6.1 on is needed");
+}
+
+static int make_userns(void)
+{
+	return unshare(CLONE_NEWUSER) < 0 ? errno : 0;
+}
+
+void try_userns(struct finding *f)
+{
+	say_errno(f, in_child(make_userns),
+		"sysctl user.max_user_namespaces=15000 (and kernel.unprivileged_userns_clone=1)");
+}
+
+void try_seccomp(struct finding *f)
+{
+	uint32_t action = SECCOMP_RET_KILL_PROCESS;
+	long r = syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action);
+
+	say_errno(f, r < 0 ? errno : 0, "a kernel built with CONFIG_SECCOMP_FILTER is needed");
+}
+
+void try_fuse_device(struct finding *f)
+{
+	_cleanup_close_ int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+
+	say_errno(f, fd < 0 ? errno : 0, "modprobe fuse; in a container, pass the device /dev/fuse in");
+}
+
+void try_fusermount(struct finding *f)
+{
+	static const char *const places[] = { "/usr/bin/fusermount3", "/bin/fusermount3",
+		"/usr/local/bin/fusermount3" };
+	struct stat st;
+
+	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+		if (stat(places[i], &st) < 0)
+			continue;
+		bool suid = st.st_mode & S_ISUID;
+		say(f, suid || geteuid() == 0, "%s%s", places[i], suid ? "" : ", not set-uid");
+		mend(f, "chmod u+s it, so that users can mount");
+		return;
+	}
+	say(f, false, "not installed");
+	mend(f, "apt-get install fuse3");
+}
+
+void try_loop(struct finding *f)
+{
+	_cleanup_close_ int fd = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+	int n = fd < 0 ? -1 : ioctl(fd, LOOP_CTL_GET_FREE);
+
+	f->optional = true;
+	if (n >= 0)
+		say(f, true, "/dev/loop%d is free", n);
+	else
+		say(f, false, "%s; disk_mb is not enforced without it or project quotas", strerrordesc_np(errno));
+	mend(f, geteuid() ? "run as root" : "modprobe loop; in a container, pass /dev/loop-control in");
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/* What people read. Text that comes from a server or a guest never reaches a terminal with a control
+ * byte in it. */
+#include "client/cli/cli.h"
+
+#include "common/sys/mem.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+#include <time.h>
+
+int complain(int code, const char *fmt, ...)
+{
+	va_list ap;
+
+	fflush(stdout);
+	fputs("sbx: ", stderr);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	return code;
+}
+
+/* What a person can do about an error that its message does not say. */
+static const struct {
+	const char *code, *hint;
+} hints[] = {
+	{ "unauthorized", "name the server's token with --token-file or SBX_TOKEN_FILE" },
+	{ "unsupported", "`sbx capability` lists what this server can do" },
+	{ "forbidden_origin", "start sandboxd with --allowed-host for this name" },
+};
+
+int fail(const struct sbx_error *e)
+{
+	const char *hint = NULL;
+
+	for (size_t i = 0; i < ARRAY_LEN(hints); i++)
+		if (!strcmp(hints[i].code, e->code))
+			hint = hints[i].hint;
+	return complain(1, "%s%s%s", e->message, hint ? "; " : "", hint ? hint : "");
+}
+
+static bool control(const unsigned char *p)
+{
+	return (*p < 0x20 && *p != '\n' && *p != '\t') || *p == 0x7f || (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0);
+}
+
+void put_text(const char *text)
+{
+	for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+		if (control(p))
+			printf("\\x%02x", *p);
+		else
+			putchar(*p);
+	}
+}
+
+void put_json(const char *text, size_t len)
+{
+	fwrite(text, 1, len, stdout);
+	if (!len || text[len - 1] != '\n')
+		putchar('\n');
+}
+
+int finish_output(void)
+{
+	int bad = ferror(stdout);
+
+	if (fclose(stdout) == 0 && !bad)
+		return 0;
+	if (errno != EPIPE) /* who closed the pipe has what it wanted */
+		fprintf(stderr, "sbx: standard output: %s\n", strerrordesc_np(errno));
+	return 1;
+}
+
+static char *join_values(json_t *v)
+{
+	char *out = NULL;
+	size_t len = 0, i;
+	FILE *f = open_memstream(&out, &len);
+	const char *key;
+	json_t *item;
+
+	if (!f)
+		return NULL;
+	json_array_foreach(v, i, item) {
+		_cleanup_free_ char *text = json_is_string(item) ? strdup(json_string_value(item)) : json_text(item);
+		fprintf(f, "%s%s", i ? " " : "", text ? text : "");
+	}
+	json_object_foreach(v, key, item) {
+		_cleanup_free_ char *text = json_is_string(item) ? strdup(json_string_value(item)) : json_text(item);
+		fprintf(f, "%s%s=%s", len || ftell(f) ? " " : "", key, text ? text : "");
+	}
+	fclose(f);
+	return out;
+}
+
+char *show_value(json_t *row, const char *key)
+{
+	json_t *v = json_object_get(row, key);
+	char *text;
+
+	if (!v || json_is_null(v))
+		return strdup("");
+	if (json_is_string(v))
+		return strdup(json_string_value(v));
+	if (json_is_array(v) || json_is_object(v))
+		return join_values(v);
+	if (json_is_real(v))
+		return asprintf(&text, "%g", json_real_value(v)) < 0 ? NULL : text;
+	return json_dumps(v, JSON_ENCODE_ANY);
+}
+
+char *show_age(json_t *row, const char *key)
+{
+	static const struct { long secs; char unit; } units[] = {
+		{ 86400, 'd' }, { 3600, 'h' }, { 60, 'm' }, { 1, 's' },
+	};
+	const char *text = json_string_value(json_object_get(row, key));
+	struct tm tm = { 0 };
+	char *out;
+	long age;
+
+	if (!text || !strptime(text, "%Y-%m-%dT%H:%M:%S", &tm))
+		return strdup("");
+	age = (long)(time(NULL) - timegm(&tm));
+	for (size_t i = 0; i < ARRAY_LEN(units); i++)
+		if (age >= units[i].secs)
+			return asprintf(&out, "%ld%c", age / units[i].secs, units[i].unit) < 0 ? NULL : out;
+	return strdup("0s");
+}
+
+/* Characters, not bytes: names of files and labels may be UTF-8. */
+static size_t width(const char *s)
+{
+	size_t n = 0;
+
+	for (const unsigned char *p = (const unsigned char *)s; *p; p++)
+		n += control(p) ? 4 : (*p & 0xc0) != 0x80;
+	return n;
+}
+
+static void put_cell(const char *text, size_t room)
+{
+	put_text(text);
+	for (size_t n = width(text); n < room; n++)
+		putchar(' ');
+}
+
+void put_table(json_t *rows, const struct column *cols, size_t n)
+{
+	size_t n_rows = json_array_size(rows), wide[16] = { 0 };
+	char **cell = calloc(n_rows * n + 1, sizeof(*cell));
+
+	if (!cell || n > ARRAY_LEN(wide))
+		return free(cell);
+	for (size_t c = 0; c < n; c++)
+		wide[c] = width(cols[c].title);
+	for (size_t i = 0; i < n_rows * n; i++) {
+		const struct column *k = &cols[i % n];
+		cell[i] = (k->show ? k->show : show_value)(json_array_get(rows, i / n), k->key);
+		if (cell[i] && width(cell[i]) > wide[i % n])
+			wide[i % n] = width(cell[i]);
+	}
+	for (size_t c = 0; c < n; c++)
+		put_cell(cols[c].title, c + 1 < n ? wide[c] + 2 : 0);
+	putchar('\n');
+	for (size_t i = 0; i < n_rows * n; i++) {
+		put_cell(cell[i] && *cell[i] ? cell[i] : "-", i % n + 1 < n ? wide[i % n] + 2 : 0);
+		if (i % n + 1 == n)
+			putchar('\n');
+		free(cell[i]);
+	}
+	free(cell);
+}
+
+void put_members(json_t *object)
+{
+	const char *key;
+	size_t most = 0;
+	json_t *v;
+
+	json_object_foreach(object, key, v)
+		if (width(key) > most)
+			most = width(key);
+	json_object_foreach(object, key, v) {
+		_cleanup_free_ char *text = show_value(object, key);
+		put_cell(key, most + 2);
+		put_text(text ? text : "");
+		putchar('\n');
+	}
+}
