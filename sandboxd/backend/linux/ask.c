@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT */
+#include "sandboxd/backend/linux/ask.h"
+
+#include "common/base/log.h"
+#include "common/sys/fd.h"
+#include "common/sys/mem.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <time.h>
+
+struct call {
+	struct call *next;
+	uint64_t tag;
+	bool done;
+	struct priv_ans ans;
+	pthread_cond_t cond;
+};
+struct ask {
+	int fd, stop; /* stop: eventfd that ends the reader */
+	pthread_t reader;
+	pthread_mutex_t lock; /* everything below */
+	uint64_t tag;
+	struct call *calls;
+	bool dead;
+};
+
+static void take_answer(struct ask *a, const struct priv_ans *ans)
+{
+	pthread_mutex_lock(&a->lock);
+	for (struct call *c = a->calls; c; c = c->next)
+		if (c->tag == ans->tag) {
+			c->ans = *ans;
+			c->done = true;
+			pthread_cond_signal(&c->cond);
+		}
+	pthread_mutex_unlock(&a->lock);
+}
+
+static void all_dead(struct ask *a)
+{
+	pthread_mutex_lock(&a->lock);
+	a->dead = true;
+	for (struct call *c = a->calls; c; c = c->next)
+		pthread_cond_signal(&c->cond);
+	pthread_mutex_unlock(&a->lock);
+}
+
+static void *read_answers(void *arg)
+{
+	struct ask *a = arg;
+	struct pollfd p[2] = { { .fd = a->fd, .events = POLLIN }, { .fd = a->stop, .events = POLLIN } };
+	struct priv_ans ans;
+
+	for (;;) {
+		if (poll(p, 2, -1) < 0 && errno != EINTR)
+			break;
+		if (p[1].revents)
+			return NULL;
+		if (!p[0].revents)
+			continue;
+		ssize_t n = fd_recv_msg(a->fd, &ans, sizeof(ans), NULL, NULL);
+		if (n <= 0)
+			break;
+		if (n == sizeof(ans) && ans.magic == PRIV_MAGIC)
+			take_answer(a, &ans);
+	}
+	log_error("the broker sbx-priv has ended: no sandbox can be made or removed");
+	all_dead(a);
+	return NULL;
+}
+
+int ask_new(int broker_fd, struct ask **ret, struct err *e)
+{
+	struct ask *a = calloc(1, sizeof(*a));
+	int r;
+
+	if (!a)
+		return err_set(e, ERR_INTERNAL, "out of memory");
+	a->fd = broker_fd;
+	a->stop = eventfd(0, EFD_CLOEXEC);
+	pthread_mutex_init(&a->lock, NULL);
+	r = a->stop < 0 ? errno : pthread_create(&a->reader, NULL, read_answers, a);
+	if (r != 0) {
+		close_p(&a->stop);
+		free(a);
+		return err_sys(e, r, "start the broker's reader");
+	}
+	*ret = a;
+	return 0;
+}
+
+void ask_free(struct ask *a)
+{
+	uint64_t one = 1;
+
+	if (!a)
+		return;
+	if (write(a->stop, &one, sizeof(one)) == sizeof(one))
+		pthread_join(a->reader, NULL);
+	close(a->stop);
+	pthread_mutex_destroy(&a->lock);
+	free(a);
+}
+
+static void unlink_call(struct ask *a, const struct call *c)
+{
+	struct call **p = &a->calls;
+
+	while (*p && *p != c)
+		p = &(*p)->next;
+	if (*p)
+		*p = c->next;
+}
+
+static int refuse(struct ask *a, const struct priv_ans *ans, struct err *e)
+{
+	char text[sizeof(ans->text)];
+
+	(void)a;
+	memcpy(text, ans->text, sizeof(text));
+	text[sizeof(text) - 1] = 0;
+	switch (ans->error) {
+	case EEXIST:
+		return err_set(e, ERR_CONFLICT, "%s", text);
+	case EAGAIN:
+	case ETIMEDOUT:
+	case ENOSPC:
+		return err_set(e, ERR_UNAVAILABLE, "%s", text);
+	default:
+		return err_set(e, ERR_INTERNAL, "%s", text);
+	}
+}
+
+/* Waits with the lock held. */
+static int wait_done(struct ask *a, struct call *c, int timeout_ms)
+{
+	struct timespec end;
+	int r = 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	end.tv_sec += timeout_ms / 1000;
+	end.tv_nsec += timeout_ms % 1000 * 1000000L;
+	if (end.tv_nsec >= 1000000000L) {
+		end.tv_sec++;
+		end.tv_nsec -= 1000000000L;
+	}
+	while (!c->done && !a->dead && r == 0)
+		r = pthread_cond_timedwait(&c->cond, &a->lock, &end);
+	return c->done ? 0 : a->dead ? EPIPE : r;
+}
+
+int ask_call(struct ask *a, struct priv_req *q, int fd, int timeout_ms, struct priv_ans *ret,
+	struct err *e)
+{
+	struct call c = { .done = false };
+	pthread_condattr_t attr;
+	int r;
+
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&c.cond, &attr);
+	pthread_condattr_destroy(&attr);
+	pthread_mutex_lock(&a->lock);
+	q->magic = PRIV_MAGIC;
+	c.tag = q->tag = ++a->tag;
+	c.next = a->calls;
+	a->calls = &c;
+	pthread_mutex_unlock(&a->lock);
+
+	r = -fd_send_msg(a->fd, q, sizeof(*q), &fd, fd >= 0);
+	pthread_mutex_lock(&a->lock);
+	if (r == 0)
+		r = wait_done(a, &c, timeout_ms);
+	unlink_call(a, &c);
+	pthread_mutex_unlock(&a->lock);
+	pthread_cond_destroy(&c.cond);
+	if (r == ETIMEDOUT)
+		return err_set(e, ERR_UNAVAILABLE, "the broker does not answer");
+	if (r != 0)
+		return err_set(e, ERR_UNAVAILABLE, "the broker has ended");
+	if (c.ans.error)
+		return refuse(a, &c.ans, e);
+	if (ret)
+		*ret = c.ans;
+	return 0;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/* The asking side of the broker's table: many threads ask at the same time over one socket, and each
+ * gets the answer with its tag. */
+#ifndef SANDBOXD_BACKEND_LINUX_ASK_H
+#define SANDBOXD_BACKEND_LINUX_ASK_H
+
+#include "common/base/err.h"
+#include "sandboxd/priv/priv.h"
+
+struct ask;
+/* Takes no ownership of the socket; starts the thread that reads answers. */
+int ask_new(int broker_fd, struct ask **ret, struct err *e);
+/* No call may be under way. */
+void ask_free(struct ask *a);
+/* Fills magic and tag, sends, waits at most timeout_ms. fd: passed along, or -1. A broker that has
+ * gone, or does not answer, is `unavailable`; a broker's own error becomes `internal` or what fits
+ * its errno, with its sentence. */
+int ask_call(struct ask *a, struct priv_req *q, int fd, int timeout_ms, struct priv_ans *ret,
+	struct err *e);
+
+#endif

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: MIT */
+/* The linux backend: every operation is one question to the broker. Nothing here has a right that
+ * the front does not have. */
+#include "common/base/log.h"
+#include "common/sys/mem.h"
+#include "sandboxd/backend/backend.h"
+#include "sandboxd/backend/linux/ask.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysinfo.h>
+
+#define SHORT_MS 10000
+#define CREATE_MS 60000
+#define SWEEP_MS 120000
+#define IMAGE_MS (60 * 60 * 1000)
+
+/* What was installed last under a name, so that the same file is not asked about again. */
+struct image {
+	struct image *next;
+	char name[PRIV_IMAGE_MAX], layer[PRIV_LAYER_MAX];
+	struct stat st;
+};
+struct backend {
+	struct ask *ask;
+	int images;          /* folder of NAME.tar, -1 when there is none */
+	char *image_dir;
+	pthread_mutex_t lock; /* list */
+	struct image *list;
+};
+
+static int linux_open(const struct backend_conf *conf, struct backend **ret, struct err *e)
+{
+	struct backend *b = calloc(1, sizeof(*b));
+
+	if (!b)
+		return err_set(e, ERR_INTERNAL, "out of memory");
+	pthread_mutex_init(&b->lock, NULL);
+	b->image_dir = strdup(conf->image_dir ? conf->image_dir : "");
+	b->images = conf->image_dir ?
+		open(conf->image_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	if (!b->image_dir || ask_new(conf->broker_fd, &b->ask, e) < 0) {
+		close_p(&b->images);
+		free(b->image_dir);
+		free(b);
+		return e && e->code ? -1 : err_set(e, ERR_INTERNAL, "out of memory");
+	}
+	*ret = b;
+	return 0;
+}
+
+static void linux_close(struct backend *b)
+{
+	if (!b)
+		return;
+	ask_free(b->ask);
+	while (b->list) {
+		struct image *i = b->list;
+		b->list = i->next;
+		free(i);
+	}
+	close_p(&b->images);
+	pthread_mutex_destroy(&b->lock);
+	free(b->image_dir);
+	free(b);
+}
+
+static int ask_id(struct backend *b, enum priv_op op, const char *id, uint64_t generation,
+	int timeout_ms, struct err *e)
+{
+	struct priv_req q = { .op = op, .generation = generation };
+
+	if (snprintf(q.id, sizeof(q.id), "%s", id) >= (int)sizeof(q.id))
+		return err_set(e, ERR_INVALID_REQUEST, "sandbox id too long");
+	return ask_call(b->ask, &q, -1, timeout_ms, NULL, e);
+}
+
+static int linux_probe(struct backend *b, bool caps[CAP_COUNT], struct err *e)
+{
+	static const enum cap always[] = { CAP_TUNNEL, CAP_FS_STAT, CAP_FS_LIST, CAP_FS_RANGE,
+		CAP_FS_OPEN, CAP_FS_OPS, CAP_FS_STATFS };
+	struct priv_req q = { .op = PRIV_HELLO };
+	struct priv_ans a;
+
+	if (ask_call(b->ask, &q, -1, CREATE_MS, &a, e) < 0)
+		return err_prefix(e, "this host cannot run a sandbox");
+	if (!(a.n[0] & PRIV_CAN_CREATE))
+		return err_set(e, ERR_UNSUPPORTED, "this host cannot run a sandbox");
+	for (size_t i = 0; i < ARRAY_LEN(always); i++)
+		caps[always[i]] = true;
+	return 0;
+}
+
+/* --- images ---------------------------------------------------------------------------------- */
+
+static bool image_name_ok(const char *s)
+{
+	size_t n = strlen(s);
+
+	return n > 0 && n < PRIV_IMAGE_MAX && s[0] != '.' && s[0] != '_' && s[0] != '-' &&
+		strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789._-") == n;
+}
+
+static int no_image(struct backend *b, const char *image, struct err *e)
+{
+	return err_set(e, ERR_NOT_FOUND,
+		"image \"%.80s\" is not installed: put %.60s.tar into %.100s, or make it with "
+		"`sbx image build`", image, image_name_ok(image) ? image : "NAME",
+		b->image_dir[0] ? b->image_dir : "the image folder");
+}
+
+static bool same_file(const struct stat *a, const struct stat *b)
+{
+	return a->st_ino == b->st_ino && a->st_dev == b->st_dev && a->st_size == b->st_size &&
+		a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+static bool remembered(struct backend *b, const char *name, const struct stat *st, char *layer)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&b->lock);
+	for (struct image *i = b->list; i && !found; i = i->next)
+		if (strcmp(i->name, name) == 0 && same_file(&i->st, st)) {
+			memcpy(layer, i->layer, PRIV_LAYER_MAX);
+			found = true;
+		}
+	pthread_mutex_unlock(&b->lock);
+	return found;
+}
+
+static void remember(struct backend *b, const char *name, const struct stat *st, const char *layer)
+{
+	struct image *i;
+
+	pthread_mutex_lock(&b->lock);
+	for (i = b->list; i && strcmp(i->name, name) != 0; i = i->next)
+		;
+	if (!i && (i = calloc(1, sizeof(*i)))) {
+		snprintf(i->name, sizeof(i->name), "%s", name);
+		i->next = b->list;
+		b->list = i;
+	}
+	if (i) {
+		i->st = *st;
+		memcpy(i->layer, layer, PRIV_LAYER_MAX);
+		i->layer[PRIV_LAYER_MAX - 1] = 0;
+	}
+	pthread_mutex_unlock(&b->lock);
+}
+
+/* The layer that NAME.tar is unpacked in; unpacks it when it is new or has been replaced. */
+static int layer_of(struct backend *b, const char *image, char layer[PRIV_LAYER_MAX], struct err *e)
+{
+	struct priv_req q = { .op = PRIV_IMAGE };
+	struct priv_ans a;
+	struct stat st;
+	char file[PRIV_IMAGE_MAX + 8];
+
+	if (!image_name_ok(image) || b->images < 0)
+		return no_image(b, image, e);
+	snprintf(file, sizeof(file), "%s.tar", image);
+	if (fstatat(b->images, file, &st, 0) < 0)
+		return no_image(b, image, e);
+	if (remembered(b, image, &st, layer))
+		return 0;
+	_cleanup_close_ int fd = openat(b->images, file, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return err_sys(e, errno, "open image %.80s", file);
+	snprintf(q.layer, sizeof(q.layer), "%s", image);
+	if (ask_call(b->ask, &q, fd, IMAGE_MS, &a, e) < 0)
+		return err_prefix(e, "image \"%.80s\"", image);
+	remember(b, image, &st, a.layer);
+	memcpy(layer, a.layer, PRIV_LAYER_MAX);
+	layer[PRIV_LAYER_MAX - 1] = 0;
+	return 0;
+}
+
+static const char *const image_env[] = {
+	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/sandbox/home",
+	"USER=sandbox", "LANG=C.UTF-8",
+};
+
+static int copy_env(struct backend_image *ret, struct err *e)
+{
+	ret->env = calloc(ARRAY_LEN(image_env) + 1, sizeof(char *));
+	for (size_t i = 0; ret->env && i < ARRAY_LEN(image_env); i++) {
+		ret->env[i] = strdup(image_env[i]);
+		if (!ret->env[i]) {
+			backend_image_free(ret);
+			break;
+		}
+	}
+	return ret->env ? 0 : err_set(e, ERR_INTERNAL, "out of memory");
+}
+
+static int linux_image_ensure(struct backend *b, const char *image, struct backend_image *ret,
+	struct err *e)
+{
+	char layer[PRIV_LAYER_MAX];
+
+	if (layer_of(b, image, layer, e) < 0)
+		return -1;
+	return copy_env(ret, e);
+}
+
+/* --- sandboxes ------------------------------------------------------------------------------- */
+
+static int linux_destroy(struct backend *b, const char *id, struct err *e)
+{
+	return ask_id(b, PRIV_DESTROY, id, 0, 2 * SHORT_MS, e);
+}
+
+static int cancelled(struct err *e)
+{
+	return err_set(e, ERR_CONFLICT, "the create was cancelled");
+}
+
+static int linux_create(struct backend *b, const struct backend_spec *spec, const volatile int *cancel,
+	struct err *e)
+{
+	struct priv_req q = { .op = PRIV_CREATE, .generation = spec->generation,
+		.cpu_milli = (int64_t)(spec->cpus * 1000 + 0.5), .memory_mb = spec->memory_mb,
+		.disk_mb = spec->disk_mb };
+
+	if (layer_of(b, spec->image, q.layer, e) < 0)
+		return -1;
+	if (cancel && *cancel)
+		return cancelled(e);
+	if (q.cpu_milli < 1)
+		q.cpu_milli = 1;
+	if (snprintf(q.id, sizeof(q.id), "%s", spec->id) >= (int)sizeof(q.id) ||
+		snprintf(q.hostname, sizeof(q.hostname), "%s", spec->hostname) >= (int)sizeof(q.hostname))
+		return err_set(e, ERR_INVALID_REQUEST, "sandbox id or host name too long");
+	memcpy(q.secret, spec->secret, sizeof(q.secret));
+	if (ask_call(b->ask, &q, -1, CREATE_MS, NULL, e) < 0)
+		return -1;
+	if (cancel && *cancel) {
+		linux_destroy(b, spec->id, NULL);
+		return cancelled(e);
+	}
+	return 0;
+}
+
+static bool linux_alive(struct backend *b, const char *id, uint64_t generation)
+{
+	return ask_id(b, PRIV_ALIVE, id, generation, SHORT_MS, NULL) == 0;
+}
+
+static int linux_sweep(struct backend *b, const char *const *keep, size_t n, struct err *e)
+{
+	struct priv_req q = { .op = PRIV_SWEEP };
+
+	for (size_t i = 0; i < n; i++)
+		if (ask_id(b, PRIV_KEEP, keep[i], 0, SHORT_MS, e) < 0)
+			return -1;
+	return ask_call(b->ask, &q, -1, SWEEP_MS, NULL, e);
+}
+
+/* --- figures --------------------------------------------------------------------------------- */
+
+static int disk(struct backend *b, int64_t *free_mb, int64_t *total_mb)
+{
+	struct priv_req q = { .op = PRIV_DISK_FREE };
+	struct priv_ans a;
+
+	if (ask_call(b->ask, &q, -1, SHORT_MS, &a, NULL) < 0)
+		return -1;
+	*free_mb = a.n[0];
+	*total_mb = a.n[1];
+	return 0;
+}
+
+static void linux_capacity(struct backend *b, double *cpus, int64_t *memory_mb, int64_t *disk_mb)
+{
+	struct sysinfo si;
+	int64_t avail;
+
+	*cpus = (double)sysconf(_SC_NPROCESSORS_ONLN);
+	*memory_mb = sysinfo(&si) == 0 ? (int64_t)((uint64_t)si.totalram * si.mem_unit >> 20) : 0;
+	if (disk(b, &avail, disk_mb) < 0)
+		*disk_mb = 0;
+}
+
+static int64_t linux_disk_free_mb(struct backend *b)
+{
+	int64_t avail, total;
+
+	return disk(b, &avail, &total) < 0 ? 0 : avail;
+}
+
+const struct backend_ops linux_backend = {
+	.name = "linux",
+	.open = linux_open,
+	.close = linux_close,
+	.probe = linux_probe,
+	.create = linux_create,
+	.destroy = linux_destroy,
+	.alive = linux_alive,
+	.sweep = linux_sweep,
+	.image_ensure = linux_image_ensure,
+	.capacity = linux_capacity,
+	.disk_free_mb = linux_disk_free_mb,
+};
