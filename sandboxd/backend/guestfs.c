@@ -515,7 +515,7 @@ int guestfs_list(struct guestfs *fs, const char *path, struct guestfs_page *page
 }
 
 void guestfs_expired(struct guestfs *fs,
-	void (*each)(void *arg, const char *path, uint64_t read, uint64_t written), void *arg)
+	void (*each)(void *arg, const char *path, uint64_t read, uint64_t written, bool changed), void *arg)
 {
 	struct guestfs_args a = { .client = 0 };
 	struct guestfs_result r;
@@ -535,7 +535,7 @@ void guestfs_expired(struct guestfs *fs,
 		memcpy(path, r.data + i, c.path_len);
 		path[c.path_len] = '\0';
 		i += c.path_len;
-		each(arg, path, c.bytes_read, c.bytes_written);
+		each(arg, path, c.bytes_read, c.bytes_written, c.flags & FILES_REP_CREATED);
 	}
 	guestfs_result_free(&r);
 }

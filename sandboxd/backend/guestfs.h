@@ -73,6 +73,6 @@ int guestfs_list(struct guestfs *fs, const char *path, struct guestfs_page *page
 /* Handles that ended because their client went silent: called once for each, for the audit. Cheap
  * when there is none. */
 void guestfs_expired(struct guestfs *fs,
-	void (*each)(void *arg, const char *path, uint64_t read, uint64_t written), void *arg);
+	void (*each)(void *arg, const char *path, uint64_t read, uint64_t written, bool changed), void *arg);
 
 #endif

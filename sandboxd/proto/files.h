@@ -21,6 +21,7 @@
 #define FILES_CLIENT_HANDLES_MAX 1024u    /* one client */
 #define FILES_CLIENTS_MAX 256u            /* clients that hold handles */
 #define FILES_EXPIRE_SECS 60              /* a client not heard from for so long loses its handles */
+#define FILES_EXPIRE_UNOWNED 10           /* times as long for a handle without a client */
 #define FILES_CURSOR_GO_ON UINT64_MAX     /* list: go on where the handle stands */
 
 enum files_op {
@@ -109,7 +110,8 @@ struct files_attr {
 enum files_rep_flags {
 	FILES_REP_END = 1,         /* list: that was all */
 	FILES_REP_EXPIRED = 2,     /* FILES_EXPIRED has something to tell */
-	FILES_REP_CREATED = 4,     /* open: the file was made by this request */
+	FILES_REP_CREATED = 4,     /* open: the file was made by this request; close, expired: this handle
+	                              made, emptied or resized its file */
 };
 struct files_rep {
 	uint64_t handle, offset;
@@ -125,7 +127,7 @@ struct files_entry {
 };
 struct files_closed {
 	uint64_t bytes_read, bytes_written;
-	uint32_t path_len, pad;
+	uint32_t path_len, flags;
 };
 struct files_statfs {
 	uint64_t bsize, blocks, bfree, bavail, files, ffree, namelen;

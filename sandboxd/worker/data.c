@@ -103,6 +103,7 @@ static int64_t give_handle(struct job *j, int *fd)
 	h->writable = access_flags(j->q.flags) != O_RDONLY;
 	h->append = j->q.flags & FILES_O_APPEND;
 	h->dir = (j->rep.attr.mode & S_IFMT) == S_IFDIR;
+	h->changed = (j->rep.flags & FILES_REP_CREATED) || (h->writable && (j->q.flags & FILES_O_TRUNC));
 	h->bytes_read = j->out_len;
 	j->rep.handle = h->id;
 	handle_put(j->w, h);
@@ -236,6 +237,7 @@ int64_t op_close(struct job *j)
 		return -FILES_E_HANDLE;
 	j->rep.bytes_read = __atomic_load_n(&h->bytes_read, __ATOMIC_RELAXED);
 	j->rep.bytes_written = __atomic_load_n(&h->bytes_written, __ATOMIC_RELAXED);
+	j->rep.flags |= h->changed ? FILES_REP_CREATED : 0;
 	j->out_len = strlen(h->path);
 	memcpy(j->out, h->path, j->out_len);
 	handle_close(j->w, h, false);
@@ -274,6 +276,8 @@ int64_t op_fallocate(struct job *j)
 		r = -EINVAL;
 	else if (fd >= 0)
 		r = fallocate(fd, (int)j->q.mode, (off_t)j->q.offset, (off_t)j->q.length) < 0 ? -errno : 0;
+	if (r >= 0 && h)
+		h->changed = true;
 	if (r >= 0)
 		r = attr_get(j->w, fd, "", false, &j->rep.attr);
 	if (r >= 0)

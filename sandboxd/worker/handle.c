@@ -144,11 +144,12 @@ static void tell_closed(struct worker *w, struct handle *h)
 {
 	struct closed *c;
 
-	if (h->put || (!h->bytes_read && !h->bytes_written) || w->nclosed == CLOSED_MAX)
+	if (h->put || (!h->bytes_read && !h->bytes_written && !h->changed) ||
+		w->nclosed == CLOSED_MAX)
 		return;
 	c = &w->closed[w->nclosed++];
 	*c = (struct closed){ .path = steal(h->path), .bytes_read = h->bytes_read,
-		.bytes_written = h->bytes_written };
+		.bytes_written = h->bytes_written, .changed = h->changed };
 }
 
 /* Lock held. True when the caller must drop the table's reference. */
@@ -180,9 +181,10 @@ static bool expired(struct worker *w, const struct handle *h, int64_t now)
 {
 	const struct client *c = h->client ? client_find(w, h->client) : NULL;
 	int64_t last = c ? c->heard_ms : h->used_ms;
+	int64_t most = c ? w->expire_ms : w->expire_ms * FILES_EXPIRE_UNOWNED;
 
 	/* refs > 1: a request is working on it. */
-	return h->refs == 1 && now - last >= w->expire_ms;
+	return h->refs == 1 && now - last >= most;
 }
 
 void handle_sweep(struct worker *w)
@@ -221,7 +223,8 @@ int64_t op_expired(struct job *j)
 	for (unsigned i = 0; i < w->nclosed; i++) {
 		struct closed *c = &w->closed[i];
 		struct files_closed head = { .bytes_read = c->bytes_read,
-			.bytes_written = c->bytes_written, .path_len = (uint32_t)strlen(c->path) };
+			.bytes_written = c->bytes_written, .path_len = (uint32_t)strlen(c->path),
+			.flags = c->changed ? FILES_REP_CREATED : 0 };
 		memcpy(j->out + j->out_len, &head, sizeof(head));
 		memcpy(j->out + j->out_len + sizeof(head), c->path, head.path_len);
 		j->out_len += sizeof(head) + head.path_len;

@@ -75,8 +75,10 @@ static int set_size(struct job *j, struct handle *h, int pathfd)
 
 	if (j->q.offset > INT64_MAX)
 		return -EFBIG;
-	if (h)
+	if (h) {
+		h->changed |= h->writable;
 		return !h->writable ? -EBADF : ftruncate(h->fd, (off_t)j->q.offset) < 0 ? -errno : 0;
+	}
 	int r = path_check_type(pathfd, false);
 	if (r < 0)
 		return r;

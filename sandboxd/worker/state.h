@@ -19,6 +19,7 @@ struct handle {
 	uint64_t id, client;
 	int fd;
 	bool readable, writable, append, dir;
+	bool changed;                /* made, emptied or resized by this handle */
 	char *path;                  /* as opened, for the audit */
 	struct put *put;             /* an upload under way; fd is then -1 */
 	pthread_mutex_t lock;        /* directory position, upload */
@@ -30,7 +31,7 @@ struct handle {
 	uint64_t bytes_read, bytes_written;
 };
 struct client { uint64_t id; int64_t heard_ms; unsigned handles; };
-struct closed { char *path; uint64_t bytes_read, bytes_written; };
+struct closed { char *path; uint64_t bytes_read, bytes_written; bool changed; };
 #define CLOSED_MAX 256
 
 struct worker {
