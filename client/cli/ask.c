@@ -21,11 +21,11 @@ int ask(struct cli *c, const char *method, char *path, json_t *body, struct sbx_
 {
 	_cleanup_free_ char *own = path;
 	_cleanup_json_ json_t *own_body = body;
-	_cleanup_free_ char *text = body ? json_text(body) : NULL;
-	struct sbx_request q = { .method = method, .path = path, .body = text,
+	_cleanup_free_ char *text = own_body ? json_text(own_body) : NULL;
+	struct sbx_request q = { .method = method, .path = own, .body = text,
 		.body_len = text ? strlen(text) : 0, .timeout_ms = -1 };
 
-	if (!path || (body && !text))
+	if (!own || (own_body && !text))
 		return no_memory(e);
 	return sbx_call(c->s, &q, ret, e);
 }
@@ -125,11 +125,11 @@ static bool on_lines(void *arg, const void *buf, size_t len)
 int ask_lines(struct cli *c, char *path, struct lines *l, struct sbx_error *e)
 {
 	_cleanup_free_ char *own = path;
-	struct sbx_request q = { .method = "GET", .path = path, .timeout_ms = -1, .on_data = on_lines,
+	struct sbx_request q = { .method = "GET", .path = own, .timeout_ms = -1, .on_data = on_lines,
 		.arg = l };
 	int r;
 
-	if (!path)
+	if (!own)
 		return no_memory(e);
 	r = sbx_call(c->s, &q, NULL, e);
 	if (r == 0 && !l->broken && l->len)

@@ -19,13 +19,13 @@ static int call_json(struct sbx *s, const char *method, char *path, json_t *body
 {
 	_cleanup_free_ char *own_path = path;
 	_cleanup_json_ json_t *own_body = body;
-	_cleanup_free_ char *text = body ? json_text(body) : NULL;
-	struct sbx_request q = { .method = method, .path = path, .body = text,
+	_cleanup_free_ char *text = own_body ? json_text(own_body) : NULL;
+	struct sbx_request q = { .method = method, .path = own_path, .body = text,
 		.body_len = text ? strlen(text) : 0, .timeout_ms = timeout_ms };
 	struct sbx_response r;
 	int bad;
 
-	if (!path || (body && !text))
+	if (!own_path || (own_body && !text))
 		return no_memory(e);
 	if (sbx_call(s, &q, &r, e) < 0)
 		return -1;
