@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: MIT */
+/* The event log: lines, rotation, bad lines, followers, modes. */
+#include "tests/support/test.h"
+
+#include "sandboxd/core/audit.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ID "sbx_00000000000000a1"
+
+struct box { char dir[64], path[96]; };
+
+static int make_box(void **state)
+{
+	struct box *b = calloc(1, sizeof(*b));
+
+	snprintf(b->dir, sizeof(b->dir), "/tmp/audit-XXXXXX");
+	assert_non_null(mkdtemp(b->dir));
+	snprintf(b->path, sizeof(b->path), "%s/log/events.jsonl", b->dir);
+	*state = b;
+	return 0;
+}
+
+static int drop_box(void **state)
+{
+	struct box *b = *state;
+	char path[160];
+
+	for (int i = 0; i <= 6; i++) {
+		snprintf(path, sizeof(path), i ? "%s.%d" : "%s", b->path, i);
+		unlink(path);
+	}
+	snprintf(path, sizeof(path), "%s/log", b->dir);
+	rmdir(path);
+	rmdir(b->dir);
+	free(b);
+	return 0;
+}
+
+static struct audit *open_log(const struct box *b)
+{
+	struct audit *a;
+	struct err e = ERR_NULL;
+
+	if (audit_open(b->path, &a, &e) < 0)
+		fail_msg("%s", e.msg);
+	return a;
+}
+
+static size_t count(struct audit *a, const char *id, bool *cut)
+{
+	json_t *events;
+	size_t n;
+
+	assert_int_equal(audit_read(a, id, &events, cut, NULL), 0);
+	n = json_array_size(events);
+	json_decref(events);
+	return n;
+}
+
+static void events_come_back_in_order_and_only_of_that_sandbox(void **state)
+{
+	struct audit *a = open_log(*state);
+	json_t *events, *first;
+	bool cut;
+
+	audit_event(a, "sandbox.created", ID, json_pack("{s:s}", "image", "base"));
+	audit_event(a, "sandbox.created", "sbx_00000000000000b2", NULL);
+	audit_event(a, "process.started", ID, json_pack("{s:i,s:s}", "pid", 1, "program", "sh"));
+	/* a value that mentions another id is not that sandbox's event */
+	audit_event(a, "file.read", ID, json_pack("{s:s}", "path", "\"sandbox\":\"sbx_00000000000000b2\""));
+	assert_int_equal(audit_read(a, ID, &events, &cut, NULL), 0);
+	assert_int_equal(json_array_size(events), 3);
+	first = json_array_get(events, 0);
+	assert_string_equal(json_string_value(json_object_get(first, "type")), "sandbox.created");
+	assert_string_equal(json_string_value(json_object_get(first, "sandbox")), ID);
+	assert_non_null(json_object_get(first, "time"));
+	assert_false(cut);
+	json_decref(events);
+	assert_int_equal(count(a, "sbx_00000000000000b2", &cut), 1);
+	assert_int_equal(count(a, "sbx_00000000000000c3", &cut), 0);
+	audit_close(a);
+}
+
+static void the_log_is_private(void **state)
+{
+	const struct box *b = *state;
+	struct audit *a;
+	struct stat st;
+	char dir[96];
+
+	umask(0);
+	a = open_log(b);
+	umask(022);
+	snprintf(dir, sizeof(dir), "%s/log", b->dir);
+	assert_int_equal(stat(dir, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0700);
+	assert_int_equal(stat(b->path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	audit_close(a);
+}
+
+static void lines_that_do_not_parse_are_skipped(void **state)
+{
+	const struct box *b = *state;
+	struct audit *a = open_log(b);
+	static char big[5 << 20];
+	bool cut;
+	int fd;
+
+	audit_event(a, "sandbox.created", ID, NULL);
+	fd = open(b->path, O_WRONLY | O_APPEND);
+	memset(big, 'x', sizeof(big));
+	memcpy(big, "{\"sandbox\":\"" ID "\",\"k\":\"", 24);
+	big[sizeof(big) - 1] = '\n';
+	assert_true(write(fd, "{\"sandbox\":\"" ID "\",\n\n\0\n", 36) > 0);
+	assert_true(write(fd, big, sizeof(big)) > 0);
+	close(fd);
+	audit_event(a, "sandbox.terminated", ID, NULL);
+	assert_int_equal(count(a, ID, &cut), 2);
+	audit_close(a);
+}
+
+static void the_newest_five_thousand_are_given(void **state)
+{
+	struct audit *a = open_log(*state);
+	json_t *events;
+	bool cut;
+
+	for (int i = 0; i < 5003; i++)
+		audit_event(a, "file.read", ID, json_pack("{s:i}", "n", i));
+	assert_int_equal(audit_read(a, ID, &events, &cut, NULL), 0);
+	assert_true(cut);
+	assert_int_equal(json_array_size(events), 5000);
+	assert_int_equal(json_integer_value(json_object_get(json_array_get(events, 0), "n")), 3);
+	json_decref(events);
+	audit_close(a);
+}
+
+static void a_full_file_moves_on_and_is_still_read(void **state)
+{
+	const struct box *b = *state;
+	struct audit *a = open_log(b);
+	static char pad[64 * 1024];
+	char path[160];
+	struct stat st;
+	bool cut;
+
+	memset(pad, 'p', sizeof(pad) - 1);
+	audit_event(a, "sandbox.created", ID, NULL);
+	for (int i = 0; i < 150; i++)
+		audit_event(a, "file.read", "sbx_00000000000000b2", json_pack("{s:s}", "path", pad));
+	audit_event(a, "sandbox.terminated", ID, NULL);
+	snprintf(path, sizeof(path), "%s.1", b->path);
+	assert_int_equal(stat(path, &st), 0);
+	assert_true(st.st_size <= 8 * 1024 * 1024);
+	assert_int_equal(count(a, ID, &cut), 2);
+	for (int i = 0; i < 900; i++)
+		audit_event(a, "file.read", "sbx_00000000000000b2", json_pack("{s:s}", "path", pad));
+	snprintf(path, sizeof(path), "%s.5", b->path);
+	assert_int_equal(stat(path, &st), 0);
+	snprintf(path, sizeof(path), "%s.6", b->path);
+	assert_int_equal(stat(path, &st), -1);
+	assert_int_equal(count(a, ID, &cut), 0);
+	audit_close(a);
+}
+
+static void numbers_grow_over_a_new_open(void **state)
+{
+	struct audit *a = open_log(*state);
+	uint64_t seq;
+
+	audit_event(a, "sandbox.created", ID, NULL);
+	seq = audit_seq(a);
+	audit_close(a);
+	a = open_log(*state);
+	audit_event(a, "sandbox.terminated", ID, NULL);
+	assert_true(audit_seq(a) > seq);
+	audit_close(a);
+}
+
+static void *write_one(void *arg)
+{
+	audit_event(arg, "sandbox.created", ID, NULL);
+	return NULL;
+}
+
+static void a_follower_waits_for_what_is_new(void **state)
+{
+	struct audit *a = open_log(*state);
+	uint64_t seq = audit_seq(a);
+	pthread_t t;
+	bool lost;
+	json_t *l;
+
+	l = audit_follow(a, seq, 20, &lost);
+	assert_int_equal(json_array_size(l), 0);
+	json_decref(l);
+	assert_int_equal(pthread_create(&t, NULL, write_one, a), 0);
+	l = audit_follow(a, seq, 5000, &lost);
+	pthread_join(t, NULL);
+	assert_int_equal(json_array_size(l), 1);
+	assert_false(lost);
+	json_decref(l);
+	l = audit_follow(a, 0, 0, &lost);
+	assert_true(lost);
+	assert_int_equal(json_array_size(l), 1);
+	json_decref(l);
+	audit_close(a);
+}
+
+static void a_follower_that_fell_behind_is_told(void **state)
+{
+	struct audit *a = open_log(*state);
+	uint64_t seq = audit_seq(a);
+	bool lost;
+	json_t *l;
+
+	for (int i = 0; i < 5000; i++)
+		audit_event(a, "file.read", ID, NULL);
+	l = audit_follow(a, seq, 0, &lost);
+	assert_true(lost);
+	assert_int_equal(json_integer_value(json_object_get(json_array_get(l, 0), "seq")),
+		(json_int_t)(seq + 1 + 5000 - 4096));
+	json_decref(l);
+	audit_close(a);
+}
+
+static void an_event_is_quick(void **state)
+{
+	struct audit *a = open_log(*state);
+	struct timespec t0, t1;
+	double us;
+
+	clock_gettime(CLOCK_MONOTONIC, &t0);
+	for (int i = 0; i < 2000; i++)
+		audit_event(a, "process.exited", ID,
+			json_pack("{s:i,s:i,s:i}", "pid", i, "exit_code", 0, "duration_ms", 3));
+	clock_gettime(CLOCK_MONOTONIC, &t1);
+	us = ((double)(t1.tv_sec - t0.tv_sec) * 1e9 + (double)(t1.tv_nsec - t0.tv_nsec)) / 2e6;
+	print_message("an event takes %.1f us\n", us);
+	audit_close(a);
+}
+
+int main(void)
+{
+#define ROW(fn) cmocka_unit_test_setup_teardown(fn, make_box, drop_box)
+	const struct CMUnitTest tests[] = {
+		ROW(events_come_back_in_order_and_only_of_that_sandbox),
+		ROW(the_log_is_private),
+		ROW(lines_that_do_not_parse_are_skipped),
+		ROW(the_newest_five_thousand_are_given),
+		ROW(a_full_file_moves_on_and_is_still_read),
+		ROW(numbers_grow_over_a_new_open),
+		ROW(a_follower_waits_for_what_is_new),
+		ROW(a_follower_that_fell_behind_is_told),
+		ROW(an_event_is_quick),
+	};
+	return run_table(tests);
+}

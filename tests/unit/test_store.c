@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT */
+/* The record store: what is acknowledged is there after a new open, what is wiped is nowhere, many
+ * writers share commits, a damaged file is refused with a sentence. */
+#include "tests/support/test.h"
+
+#include "sandboxd/store/store.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct box { char dir[64]; };
+
+static int make_dir(void **state)
+{
+	struct box *b = calloc(1, sizeof(*b));
+
+	snprintf(b->dir, sizeof(b->dir), "/tmp/store-XXXXXX");
+	assert_non_null(mkdtemp(b->dir));
+	*state = b;
+	return 0;
+}
+
+static int drop_dir(void **state)
+{
+	static const char *const names[] = { "records.db", "records.db-wal", "records.db-shm" };
+	struct box *b = *state;
+	char path[160];
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		snprintf(path, sizeof(path), "%s/%s", b->dir, names[i]);
+		unlink(path);
+	}
+	rmdir(b->dir);
+	free(b);
+	return 0;
+}
+
+static struct store *open_store(const struct box *b)
+{
+	struct store *st;
+	struct err e = ERR_NULL;
+
+	if (store_open(b->dir, &st, &e) < 0)
+		fail_msg("%s", e.msg);
+	return st;
+}
+
+static void put(struct store *st, const char *id, int state, const char *env)
+{
+	struct store_sandbox r = { .id = id, .seq = 7, .state = state, .created_ns = 123456789,
+		.generation = 3, .secret = "0123456789abcde", .boot = "boot", .body = "{\"a\":1}",
+		.env = env };
+
+	assert_int_equal(store_wait(st, store_put_sandbox(st, &r, true), NULL), 0);
+}
+
+struct loaded { int n; int state; char env[64], id[64]; uint64_t generation; };
+static int load_one(void *arg, const struct store_sandbox *r, struct err *e)
+{
+	struct loaded *l = arg;
+
+	(void)e;
+	l->n++;
+	l->state = r->state;
+	l->generation = r->generation;
+	snprintf(l->id, sizeof(l->id), "%s", r->id);
+	snprintf(l->env, sizeof(l->env), "%s", r->env ? r->env : "-");
+	assert_string_equal(r->body, "{\"a\":1}");
+	assert_string_equal((const char *)r->secret, "0123456789abcde");
+	return 0;
+}
+
+static struct loaded load(const struct box *b)
+{
+	struct store *st = open_store(b);
+	struct loaded l = { 0 };
+
+	assert_int_equal(store_load_sandboxes(st, load_one, &l, NULL), 0);
+	store_close(st);
+	return l;
+}
+
+static void a_record_is_there_after_a_new_open(void **state)
+{
+	struct store *st = open_store(*state);
+	struct loaded l;
+
+	put(st, "sbx_1", 1, "{\"K\":\"v\"}");
+	store_close(st);
+	l = load(*state);
+	assert_int_equal(l.n, 1);
+	assert_int_equal(l.state, 1);
+	assert_int_equal(l.generation, 3);
+	assert_string_equal(l.id, "sbx_1");
+	assert_string_equal(l.env, "{\"K\":\"v\"}");
+}
+
+static void a_dropped_record_is_gone(void **state)
+{
+	struct store *st = open_store(*state);
+
+	put(st, "sbx_1", 1, "{}");
+	assert_int_equal(store_wait(st, store_drop_sandbox(st, "sbx_1", true), NULL), 0);
+	store_close(st);
+	assert_int_equal(load(*state).n, 0);
+}
+
+static bool files_hold(const struct box *b, const char *needle)
+{
+	DIR *d = opendir(b->dir);
+	const struct dirent *e;
+	bool found = false;
+
+	while ((e = readdir(d)) && !found) {
+		static char buf[1 << 20];
+		int fd = openat(dirfd(d), e->d_name, O_RDONLY);
+		ssize_t n = fd < 0 || e->d_name[0] == '.' ? 0 : read(fd, buf, sizeof(buf));
+		found = n > 0 && memmem(buf, (size_t)n, needle, strlen(needle));
+		close(fd);
+	}
+	closedir(d);
+	return found;
+}
+
+static void values_are_wiped_from_the_files_when_a_sandbox_ends(void **state)
+{
+	struct store *st = open_store(*state);
+
+	put(st, "sbx_1", 1, "{\"K\":\"zq7secret\"}");
+	assert_true(files_hold(*state, "zq7secret"));
+	put(st, "sbx_1", 3, NULL);
+	for (int i = 0; i < 500 && files_hold(*state, "zq7secret"); i++)
+		usleep(10000);
+	assert_false(files_hold(*state, "zq7secret"));
+	store_close(st);
+	assert_string_equal(load(*state).env, "-");
+}
+
+static void the_files_are_private(void **state)
+{
+	const struct box *b = *state;
+	struct store *st;
+	char path[128];
+	struct stat s;
+
+	umask(0);
+	st = open_store(b);
+	put(st, "sbx_1", 1, "{}");
+	snprintf(path, sizeof(path), "%s/records.db", b->dir);
+	assert_int_equal(stat(path, &s), 0);
+	assert_int_equal(s.st_mode & 077, 0);
+	snprintf(path, sizeof(path), "%s/records.db-wal", b->dir);
+	assert_int_equal(stat(path, &s), 0);
+	assert_int_equal(s.st_mode & 077, 0);
+	store_close(st);
+	umask(022);
+}
+
+#define WRITERS 16
+#define WRITES 20
+struct writer { struct store *st; int n; };
+static void *write_many(void *arg)
+{
+	const struct writer *w = arg;
+
+	for (int i = 0; i < WRITES; i++) {
+		char id[32];
+		struct store_sandbox r = { .id = id, .body = "{\"a\":1}", .secret = "0123456789abcde" };
+		snprintf(id, sizeof(id), "sbx_%d_%d", w->n, i);
+		if (store_wait(w->st, store_put_sandbox(w->st, &r, true), NULL) < 0)
+			return NULL;
+	}
+	return arg;
+}
+
+static void many_writers_share_commits(void **state)
+{
+	struct store *st = open_store(*state);
+	struct writer w[WRITERS];
+	pthread_t t[WRITERS];
+	void *ok;
+
+	for (int i = 0; i < WRITERS; i++) {
+		w[i] = (struct writer){ st, i };
+		assert_int_equal(pthread_create(&t[i], NULL, write_many, &w[i]), 0);
+	}
+	for (int i = 0; i < WRITERS; i++) {
+		pthread_join(t[i], &ok);
+		assert_non_null(ok);
+	}
+	assert_true(store_commits(st) < WRITERS * WRITES);
+	store_close(st);
+	assert_int_equal(load(*state).n, WRITERS * WRITES);
+}
+
+static void a_damaged_file_is_refused(void **state)
+{
+	const struct box *b = *state;
+	struct store *st = open_store(b);
+	struct err e = ERR_NULL;
+	char path[128];
+	int fd;
+
+	put(st, "sbx_1", 1, "{}");
+	store_close(st);
+	snprintf(path, sizeof(path), "%s/records.db", b->dir);
+	fd = open(path, O_WRONLY);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(pwrite(fd, "not a database, not at all......", 32, i * 32), 32);
+	close(fd);
+	assert_int_equal(store_open(b->dir, &st, &e), -1);
+	assert_non_null(strstr(e.msg, "damaged"));
+}
+
+static void a_second_user_of_the_file_is_refused(void **state)
+{
+	struct store *st = open_store(*state), *other;
+	struct err e = ERR_NULL;
+
+	put(st, "sbx_1", 1, "{}");
+	assert_int_equal(store_open(((struct box *)*state)->dir, &other, &e), -1);
+	assert_non_null(strstr(e.msg, "in use"));
+	store_close(st);
+}
+
+int main(void)
+{
+#define ROW(fn) cmocka_unit_test_setup_teardown(fn, make_dir, drop_dir)
+	const struct CMUnitTest tests[] = {
+		ROW(a_record_is_there_after_a_new_open),
+		ROW(a_dropped_record_is_gone),
+		ROW(values_are_wiped_from_the_files_when_a_sandbox_ends),
+		ROW(the_files_are_private),
+		ROW(many_writers_share_commits),
+		ROW(a_damaged_file_is_refused),
+		ROW(a_second_user_of_the_file_is_refused),
+	};
+	return run_table(tests);
+}
