@@ -1,0 +1,489 @@
+/* SPDX-License-Identifier: MIT */
+/* Puts the parts together and checks every reason not to start. The only file that names a concrete
+ * backend. */
+#include "sandboxd/daemon.h"
+
+#include "common/base/log.h"
+#include "common/http/http.h"
+#include "common/sys/mem.h"
+#include "sandboxd/api/server.h"
+#include "sandboxd/broker.h"
+#include "sandboxd/core/core.h"
+#include "sandboxd/drop.h"
+#include "sandboxd/listen.h"
+#include "sandboxd/paths.h"
+#include "sandboxd/secrets.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_CONNECTIONS 1024
+#define HEADER_TIMEOUT_MS 10000
+#define IDLE_TIMEOUT_MS 60000
+#define BODY_TIMEOUT_MS 30000
+
+struct daemon {
+	const struct options *opt;
+	const struct backend_ops *ops;
+	struct listen_addr addr;
+	char address[300];
+	char *state_dir, *libexec_dir, *image_dir;
+	char *token, *cert, *key, *client_ca;
+	struct strmap node_labels;
+	struct server_policy policy;
+	bool has_policy;
+	int state_dirfd, lock_fd, listen_fd, broker_fd;
+	pid_t broker;
+	struct backend *backend;
+	struct core *core;
+	struct api *api;
+	struct http_server *http;
+};
+
+static bool is_linux(const struct daemon *d)
+{
+	return d->ops == &linux_backend;
+}
+
+/* --- reasons not to start, cheapest first --- */
+
+static int check_not_built(const struct options *o, struct err *e)
+{
+	struct listen_addr a;
+
+	if (o->metrics_listen) {
+		if (listen_parse(o->metrics_listen, &a, e) < 0)
+			return err_prefix(e, "--metrics-listen: ");
+		if (a.is_unix || !a.is_loopback)
+			return err_set(e, ERR_INVALID_REQUEST,
+				"--metrics-listen: it has no credential, so it must be a loopback address");
+		return err_set(e, ERR_UNSUPPORTED, "--metrics-listen: this build has no Prometheus endpoint");
+	}
+	if (o->egress_open || o->egress_proxy_port || o->egress_dns_port)
+		return err_set(e, ERR_UNSUPPORTED,
+			"--egress-open, --egress-proxy-port, --egress-dns-port: this build gives sandboxes no network");
+	if (o->metrics_export_allow_private)
+		return err_set(e, ERR_UNSUPPORTED,
+			"--metrics-export-allow-private: this build does not push metrics");
+	return 0;
+}
+
+static int choose_backend(struct daemon *d, struct err *e)
+{
+	static const struct backend_ops *const all[] = { &linux_backend, &fake_backend };
+	const char *name = d->opt->backend ? d->opt->backend : "linux";
+
+	for (size_t i = 0; i < ARRAY_LEN(all); i++)
+		if (!strcmp(all[i]->name, name))
+			d->ops = all[i];
+	if (!d->ops)
+		return err_set(e, ERR_INVALID_REQUEST, "--backend: linux or fake");
+	if (is_linux(d) && geteuid() != 0)
+		return err_set(e, ERR_INVALID_REQUEST,
+			"the linux backend needs root; start as root, or say --backend fake to try the API "
+			"without any isolation");
+	return 0;
+}
+
+static int check_listen(struct daemon *d, struct err *e)
+{
+	const struct options *o = d->opt;
+
+	if (listen_parse(o->listen, &d->addr, e) < 0)
+		return -1;
+	if (!o->tls_cert != !o->tls_key)
+		return err_set(e, ERR_INVALID_REQUEST, "--tls-cert and --tls-key go together");
+	if (o->client_ca && !o->tls_cert)
+		return err_set(e, ERR_INVALID_REQUEST,
+			"--client-ca needs --tls-cert and --tls-key: there would be no handshake to check it in");
+	if (d->addr.is_unix && o->tls_cert)
+		return err_set(e, ERR_INVALID_REQUEST, "--tls-cert: a unix socket carries no TLS");
+	if (!d->addr.is_unix && d->ops == &fake_backend)
+		return err_set(e, ERR_INVALID_REQUEST,
+			"--listen: the fake backend has no isolation and listens on a unix socket only");
+	if (!d->addr.is_unix && !o->token_file)
+		return err_set(e, ERR_INVALID_REQUEST,
+			"--listen: TCP needs --token-file: every local user can reach a port");
+	if (!d->addr.is_unix && !d->addr.is_loopback && !o->tls_cert)
+		return err_set(e, ERR_INVALID_REQUEST,
+			"--listen: an address others can reach needs --tls-cert and --tls-key");
+	return 0;
+}
+
+static int load_files(struct daemon *d, struct err *e)
+{
+	const struct options *o = d->opt;
+
+	if (o->token_file && token_load(o->token_file, &d->token, e) < 0)
+		return -1;
+	if (o->tls_cert && text_load(o->tls_cert, &d->cert, e) < 0)
+		return err_prefix(e, "--tls-cert: ");
+	if (o->tls_key && text_load(o->tls_key, &d->key, e) < 0)
+		return err_prefix(e, "--tls-key: ");
+	if (o->client_ca && text_load(o->client_ca, &d->client_ca, e) < 0)
+		return err_prefix(e, "--client-ca: ");
+	return 0;
+}
+
+static bool listed(const struct strlist *l, const char *s)
+{
+	for (size_t i = 0; i < l->n; i++)
+		if (!strcmp(l->v[i], s))
+			return true;
+	return false;
+}
+
+static int load_policy(struct daemon *d, struct err *e)
+{
+	const char *image = d->opt->default_image;
+
+	if (server_policy_load(d->opt->policy, &d->policy, e) < 0)
+		return err_prefix(e, "policy: ");
+	d->has_policy = true;
+	if (!image)
+		return 0;
+	if (!image_ref_ok(image))
+		return err_set(e, ERR_INVALID_REQUEST, "--default-image: not an image reference");
+	if (d->policy.has_images && !listed(&d->policy.images, image))
+		return err_set(e, ERR_INVALID_REQUEST, "--default-image: not on the policy's list of images");
+	free(d->policy.default_image);
+	d->policy.default_image = strdup(image);
+	return d->policy.default_image ? 0 : err_sys(e, ENOMEM, "policy");
+}
+
+static int add_label(struct strmap *m, const char *text, struct err *e)
+{
+	const char *eq = strchr(text, '=');
+	char **keys = realloc(m->keys, (m->n + 1) * sizeof(*keys));
+	char **values = realloc(m->values, (m->n + 1) * sizeof(*values));
+
+	m->keys = keys ? keys : m->keys;
+	m->values = values ? values : m->values;
+	if (!keys || !values)
+		return err_sys(e, ENOMEM, "labels");
+	if (!eq)
+		return err_set(e, ERR_INVALID_REQUEST, "--node-label: K=V is needed");
+	keys[m->n] = strndup(text, (size_t)(eq - text));
+	values[m->n] = strdup(eq + 1);
+	m->n++;
+	if (!keys[m->n - 1] || !values[m->n - 1])
+		return err_sys(e, ENOMEM, "labels");
+	if (!label_key_ok(keys[m->n - 1]) || !label_value_ok(values[m->n - 1]))
+		return err_set(e, ERR_INVALID_REQUEST, "--node-label: not a label");
+	return 0;
+}
+
+static int check_node(struct daemon *d, struct err *e)
+{
+	const struct options *o = d->opt;
+
+	if (o->node_id && !node_name_ok(o->node_id))
+		return err_set(e, ERR_INVALID_REQUEST,
+			"--node-id: lower-case letters, digits and dashes, at most 31");
+	for (size_t i = 0; i < o->node_label.n; i++)
+		if (add_label(&d->node_labels, o->node_label.v[i], e) < 0)
+			return -1;
+	return 0;
+}
+
+static int check_levels(const struct options *o, struct err *e)
+{
+	static const char *const words[] = { "error", "warn", "info", "debug" };
+
+	if (o->keep_sandboxes && o->no_keep_sandboxes)
+		return err_set(e, ERR_INVALID_REQUEST, "--keep-sandboxes and --no-keep-sandboxes exclude each other");
+	for (size_t i = 0; o->log_level; i++) {
+		if (i == ARRAY_LEN(words))
+			return err_set(e, ERR_INVALID_REQUEST, "--log-level: error, warn, info or debug");
+		if (!strcmp(words[i], o->log_level)) {
+			log_set_level((enum log_level)i);
+			break;
+		}
+	}
+	return 0;
+}
+
+/* --- the state directory --- */
+
+static int give_to_user(struct daemon *d, const struct stat *st, struct err *e)
+{
+	uid_t uid, me = geteuid();
+	gid_t gid;
+
+	if (!is_linux(d)) {
+		if (st->st_uid == me)
+			return 0;
+		return err_set(e, ERR_INVALID_REQUEST, "state directory \"%s\" belongs to uid %u",
+			d->state_dir, st->st_uid);
+	}
+	if (drop_find_user(d->opt->user, &uid, &gid, e) < 0)
+		return -1;
+	if (st->st_uid != uid && st->st_uid != 0)
+		return err_set(e, ERR_INVALID_REQUEST,
+			"state directory \"%s\" belongs to uid %u, the server runs as uid %u", d->state_dir,
+			st->st_uid, uid);
+	if (fchown(d->state_dirfd, uid, gid) < 0 || fchown(d->lock_fd, uid, gid) < 0)
+		return err_sys(e, errno, "state directory \"%s\"", d->state_dir);
+	return drop_check_reach(d->state_dir, uid, gid, e);
+}
+
+static int open_state(struct daemon *d, struct err *e)
+{
+	struct stat st;
+
+	if (path_state(d->opt->state_dir, &d->state_dir, e) < 0)
+		return -1;
+	d->state_dirfd = open(d->state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (d->state_dirfd < 0 || fstat(d->state_dirfd, &st) < 0)
+		return err_sys(e, errno, "state directory \"%s\"", d->state_dir);
+	if (st.st_mode & 077)
+		return err_set(e, ERR_INVALID_REQUEST,
+			"state directory \"%s\" is open to others; it holds secrets: chmod 700 it", d->state_dir);
+	d->lock_fd = openat(d->state_dirfd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (d->lock_fd < 0)
+		return err_sys(e, errno, "lock in \"%s\"", d->state_dir);
+	if (flock(d->lock_fd, LOCK_EX | LOCK_NB) < 0)
+		return err_set(e, ERR_CONFLICT, "another sandboxd uses the state directory \"%s\"",
+			d->state_dir);
+	return give_to_user(d, &st, e);
+}
+
+static int open_listener(struct daemon *d, struct err *e)
+{
+	if (listen_open(&d->addr, &d->listen_fd, e) < 0)
+		return -1;
+	if (d->addr.is_unix)
+		snprintf(d->address, sizeof(d->address), "unix://%s", d->addr.path);
+	else
+		snprintf(d->address, sizeof(d->address), strchr(d->addr.host, ':') ? "[%s]:%u" : "%s:%u",
+			d->addr.host, listen_port(d->listen_fd));
+	return 0;
+}
+
+static int find_dirs(struct daemon *d, struct err *e)
+{
+	if (path_libexec(d->opt->libexec_dir, &d->libexec_dir, e) < 0)
+		return -1;
+	if (is_linux(d) || d->opt->image_dir)
+		return path_images(d->opt->image_dir, &d->image_dir, e);
+	return 0;
+}
+
+static int prepare(struct daemon *d, struct err *e)
+{
+	const struct options *o = d->opt;
+
+	if (check_levels(o, e) < 0 || check_not_built(o, e) < 0 || choose_backend(d, e) < 0 ||
+	    check_listen(d, e) < 0 || load_files(d, e) < 0 || load_policy(d, e) < 0 ||
+	    check_node(d, e) < 0 || find_dirs(d, e) < 0)
+		return -1;
+	if (open_state(d, e) < 0)
+		return -1;
+	return open_listener(d, e);
+}
+
+int daemon_prepare(const struct options *o, struct daemon **ret, struct err *e)
+{
+	struct daemon *d = calloc(1, sizeof(*d));
+
+	if (!d)
+		return err_sys(e, ENOMEM, "daemon");
+	d->opt = o;
+	d->state_dirfd = d->lock_fd = d->listen_fd = d->broker_fd = -1;
+	if (prepare(d, e) < 0) {
+		daemon_stop(d, 0);
+		return -1;
+	}
+	*ret = d;
+	return 0;
+}
+
+int daemon_drop(struct daemon *d, struct err *e)
+{
+	struct broker_conf conf = {
+		.libexec_dir = d->libexec_dir,
+		.state_dir = d->state_dir,
+		.disk_provider = d->opt->disk_provider,
+		.state_dirfd = d->state_dirfd,
+	};
+
+	if (!is_linux(d))
+		return 0;
+	if (drop_find_user(d->opt->user, &conf.uid, &conf.gid, e) < 0 ||
+	    broker_start(&conf, &d->broker_fd, &d->broker, e) < 0)
+		return -1;
+	return drop_privileges(conf.uid, conf.gid, e);
+}
+
+/* --- running --- */
+
+static int start_backend(struct daemon *d, bool caps[CAP_COUNT], struct err *e)
+{
+	struct backend_conf conf = {
+		.state_dirfd = d->state_dirfd,
+		.state_dir = d->state_dir,
+		.libexec_dir = d->libexec_dir,
+		.image_dir = d->image_dir,
+		.broker_fd = d->broker_fd,
+		.disk_provider = d->opt->disk_provider,
+	};
+
+	if (d->ops->open(&conf, &d->backend, e) < 0)
+		return err_prefix(e, "backend %s: ", d->ops->name);
+	d->broker_fd = -1; /* the backend's from here on */
+	if (d->ops->probe(d->backend, caps, e) < 0)
+		return err_prefix(e, "backend %s: ", d->ops->name);
+	return 0;
+}
+
+static int start_core(struct daemon *d, const bool caps[CAP_COUNT], struct err *e)
+{
+	const struct options *o = d->opt;
+	struct core_conf conf = {
+		.state_dir = d->state_dir,
+		.state_dirfd = d->state_dirfd,
+		.node_id = o->node_id ? o->node_id : "",
+		.node_labels = d->node_labels,
+		.audit_log = o->audit_log,
+		.capacity_cpus = o->capacity_cpus,
+		.capacity_memory_mb = o->capacity_memory_mb,
+		.capacity_disk_mb = o->capacity_disk_mb,
+		.keep_sandboxes = !o->no_keep_sandboxes,
+		.policy = &d->policy,
+	};
+
+	server_policy_fit(&d->policy, caps[CAP_EGRESS_ALLOWLIST], caps[CAP_EGRESS_OPEN]);
+	return core_open(&conf, d->ops, d->backend, caps, &d->core, e);
+}
+
+static int start_api(struct daemon *d, struct err *e)
+{
+	struct api_conf conf = {
+		.core = d->core,
+		.allowed_hosts = d->opt->allowed_host,
+		.allowed_origins = d->opt->allowed_origin,
+	};
+
+	if (api_new(&conf, &d->api, e) < 0)
+		return -1;
+	return api_set_token(d->api, d->token, e);
+}
+
+static int start_http(struct daemon *d, struct err *e)
+{
+	struct http_app app = api_app(d->api);
+	struct http_conf conf = {
+		.listen_fd = d->listen_fd,
+		.tls_cert_pem = d->cert,
+		.tls_key_pem = d->key,
+		.client_ca_pem = d->client_ca,
+		.max_connections = d->opt->max_connections ? (unsigned)d->opt->max_connections
+							   : MAX_CONNECTIONS,
+		.header_timeout_ms = HEADER_TIMEOUT_MS,
+		.idle_timeout_ms = IDLE_TIMEOUT_MS,
+		.body_timeout_ms = BODY_TIMEOUT_MS,
+	};
+
+	if (http_server_start(&conf, &app, &d->http, e) < 0)
+		return -1;
+	d->listen_fd = -1;
+	return 0;
+}
+
+int daemon_start(struct daemon *d, struct err *e)
+{
+	bool caps[CAP_COUNT] = { false };
+
+	if (start_backend(d, caps, e) < 0 || start_core(d, caps, e) < 0 || start_api(d, e) < 0 ||
+	    start_http(d, e) < 0)
+		return -1;
+	log_info("started listen=%s backend=%s state=%s", d->address, d->ops->name, d->state_dir);
+	if (!is_linux(d))
+		log_warn("the fake backend has no isolation: commands run as this user on this machine");
+	return 0;
+}
+
+static void wipe(char *s)
+{
+	if (s)
+		explicit_bzero(s, strlen(s));
+	free(s);
+}
+
+static void free_conf(struct daemon *d)
+{
+	if (d->has_policy)
+		server_policy_free(&d->policy);
+	for (size_t i = 0; i < d->node_labels.n; i++) {
+		free(d->node_labels.keys[i]);
+		free(d->node_labels.values[i]);
+	}
+	free(d->node_labels.keys);
+	free(d->node_labels.values);
+	wipe(d->token);
+	wipe(d->key);
+	free(d->cert);
+	free(d->client_ca);
+	free(d->state_dir);
+	free(d->libexec_dir);
+	free(d->image_dir);
+}
+
+void daemon_stop(struct daemon *d, unsigned grace_ms)
+{
+	bool listening;
+
+	if (!d)
+		return;
+	listening = d->http || d->listen_fd >= 0;
+	http_server_stop(d->http, grace_ms);
+	/* After the drop the socket may lie in a folder of root's: then the next start replaces it. */
+	if (listening && d->addr.is_unix)
+		(void)unlink(d->addr.path);
+	if (d->core)
+		core_close(d->core);
+	if (d->backend)
+		d->ops->close(d->backend);
+	api_free(d->api);
+	close_p(&d->listen_fd);
+	close_p(&d->broker_fd);
+	close_p(&d->lock_fd);
+	close_p(&d->state_dirfd);
+	free_conf(d);
+	free(d);
+}
+
+int daemon_reload_token(struct daemon *d, struct err *e)
+{
+	char *token = NULL;
+	int rc;
+
+	if (!d->opt->token_file)
+		return 0;
+	if (token_load(d->opt->token_file, &token, e) < 0)
+		return -1;
+	rc = api_set_token(d->api, token, e);
+	wipe(token);
+	return rc;
+}
+
+pid_t daemon_broker(const struct daemon *d)
+{
+	return d->broker;
+}
+
+struct core *daemon_core(struct daemon *d)
+{
+	return d->core;
+}
+
+const char *daemon_address(const struct daemon *d)
+{
+	return d->address;
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT */
+/* The filter is a list of what is refused, not of what is allowed: four libraries run in this process
+ * and their needs shift with their versions, while the calls an intruder wants do not. Starting a
+ * program or a process at all is among the refused. */
+#include "sandboxd/drop.h"
+
+#include "common/sys/mem.h"
+#include "sandboxd/priv/box.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/audit.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pwd.h>
+#include <sched.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define FRONT_ID (BOX_SHIM_BASE - 1)
+
+static int parse_id(const char *s, uid_t *ret)
+{
+	char *end;
+	unsigned long n = strtoul(s, &end, 10);
+
+	if (!*s || *end || n == 0 || n >= 0xffffffffu)
+		return -1;
+	*ret = (uid_t)n;
+	return 0;
+}
+
+int drop_find_user(const char *name, uid_t *ret_uid, gid_t *ret_gid, struct err *e)
+{
+	const struct passwd *pw = getpwnam(name ? name : "sandboxd");
+
+	if (pw) {
+		*ret_uid = pw->pw_uid;
+		*ret_gid = pw->pw_gid;
+	} else if (!name) {
+		*ret_uid = *ret_gid = FRONT_ID;
+	} else if (parse_id(name, ret_uid) == 0) {
+		*ret_gid = *ret_uid;
+	} else {
+		return err_set(e, ERR_INVALID_REQUEST, "--user: there is no user \"%s\"", name);
+	}
+	if (*ret_uid == 0 || *ret_gid == 0)
+		return err_set(e, ERR_INVALID_REQUEST, "--user: the server does not run as root");
+	return 0;
+}
+
+int drop_check_reach(const char *dir, uid_t uid, gid_t gid, struct err *e)
+{
+	int rc = -1;
+
+	if (setegid(gid) == 0 && seteuid(uid) == 0)
+		rc = faccessat(AT_FDCWD, dir, R_OK | W_OK | X_OK, AT_EACCESS);
+	if (seteuid(0) < 0 || setegid(0) < 0)
+		return err_sys(e, errno, "back to root");
+	if (rc < 0)
+		return err_set(e, ERR_INVALID_REQUEST,
+			"uid %u, which the server runs as, cannot reach \"%s\": every folder above it must "
+			"let others pass (chmod o+x)", uid, dir);
+	return 0;
+}
+
+static int clear_caps(void)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct none[2] = { 0 };
+
+	return (int)syscall(SYS_capset, &head, none);
+}
+
+static int drop_ids(uid_t uid, gid_t gid)
+{
+	for (int cap = 0; cap < 64; cap++)
+		(void)prctl(PR_CAPBSET_DROP, cap, 0, 0, 0); /* fails behind the last one */
+	(void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+	if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
+		return -1;
+	return clear_caps();
+}
+
+#if defined(__x86_64__)
+#define OUR_ARCH AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#define OUR_ARCH AUDIT_ARCH_AARCH64
+#endif
+
+/* Refused with EPERM. */
+static const int refused[] = {
+	SYS_execve, SYS_execveat, SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev,
+	SYS_kcmp, SYS_pidfd_getfd, SYS_perf_event_open, SYS_bpf, SYS_userfaultfd, SYS_seccomp,
+	SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot, SYS_move_mount, SYS_open_tree, SYS_fsopen,
+	SYS_fsconfig, SYS_fsmount, SYS_fspick, SYS_setns, SYS_unshare, SYS_swapon, SYS_swapoff,
+	SYS_keyctl, SYS_add_key, SYS_request_key, SYS_init_module, SYS_finit_module,
+	SYS_delete_module, SYS_kexec_load, SYS_reboot, SYS_acct, SYS_quotactl, SYS_syslog,
+	SYS_settimeofday, SYS_clock_settime, SYS_clock_adjtime, SYS_adjtimex, SYS_sethostname,
+	SYS_setdomainname, SYS_open_by_handle_at, SYS_name_to_handle_at, SYS_fanotify_init,
+	SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register, SYS_mbind,
+	SYS_migrate_pages, SYS_move_pages, SYS_vhangup, SYS_personality, SYS_setuid,
+	SYS_setresuid, SYS_setreuid, SYS_setgid, SYS_setresgid, SYS_setregid, SYS_setgroups,
+#ifdef SYS_mount_setattr
+	SYS_mount_setattr,
+#endif
+#ifdef SYS_kexec_file_load
+	SYS_kexec_file_load,
+#endif
+#ifdef SYS_fork
+	SYS_fork, SYS_vfork,
+#endif
+#ifdef SYS_iopl
+	SYS_iopl, SYS_ioperm,
+#endif
+};
+
+#define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
+#define GIVE(action) BPF_STMT(BPF_RET | BPF_K, (action))
+#define IF_EQ(k, jt, jf) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (k), (jt), (jf))
+
+/* Threads may be made, processes not: clone3 hides its flags behind a pointer, so libc is told that it
+ * does not exist and uses clone. */
+static size_t build_filter(struct sock_filter *f)
+{
+	size_t n = 0;
+
+	f[n++] = (struct sock_filter)LOAD(arch);
+	f[n++] = (struct sock_filter)IF_EQ(OUR_ARCH, 1, 0);
+	f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_KILL_PROCESS);
+	f[n++] = (struct sock_filter)LOAD(nr);
+#ifdef __x86_64__
+	f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000u, 0, 1);
+	f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_ERRNO | EPERM); /* the x32 doubles of all calls */
+#endif
+	f[n++] = (struct sock_filter)IF_EQ(SYS_clone3, 0, 1);
+	f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_ERRNO | ENOSYS);
+	for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
+		f[n++] = (struct sock_filter)IF_EQ((unsigned)refused[i], 0, 1);
+		f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_ERRNO | EPERM);
+	}
+	f[n++] = (struct sock_filter)IF_EQ(SYS_clone, 0, 3);
+	f[n++] = (struct sock_filter)LOAD(args[0]);
+	f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 1, 0);
+	f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_ERRNO | EPERM);
+	f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_ALLOW);
+	return n;
+}
+
+static int install_filter(void)
+{
+	struct sock_filter f[2 * ARRAY_LEN(refused) + 16];
+	struct sock_fprog prog = { .filter = f };
+
+	prog.len = (unsigned short)build_filter(f);
+	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog);
+}
+
+int drop_privileges(uid_t uid, gid_t gid, struct err *e)
+{
+	struct rlimit none = { 0, 0 };
+
+	if (setrlimit(RLIMIT_CORE, &none) < 0)
+		return err_sys(e, errno, "core limit");
+	if (drop_ids(uid, gid) < 0)
+		return err_sys(e, errno, "become uid %u", uid);
+	if (getuid() != uid || geteuid() != uid || setuid(0) == 0)
+		return err_set(e, ERR_INTERNAL, "uid %u could go back to root", uid);
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		return err_sys(e, errno, "no new privileges");
+	if (install_filter() < 0)
+		return err_sys(e, errno, "system call filter");
+	return 0;
+}
