@@ -21,16 +21,16 @@ struct rig {
 	char endpoint[112];        /* unix:///… */
 	char token[80];            /* "" when there is none */
 	struct rig_conf conf;
-	struct daemon *daemon;
+	struct rig_inside *in;
 };
 
 /* Both fail the test when the server does not start. conf may be NULL. */
 struct rig *rig_new(const struct rig_conf *conf);
 /* Ends all sandboxes, the server, and removes the folder. */
 void rig_free(struct rig *r);
-/* Stops the server (keep: its sandboxes live on) and starts it on the same state. */
-void rig_restart(struct rig *r, bool keep);
-void rig_stop(struct rig *r, bool keep);
+/* Stops the server and starts it on the same state; sandboxes live on unless conf.args say otherwise. */
+void rig_restart(struct rig *r);
+void rig_stop(struct rig *r);
 void rig_start(struct rig *r);
 struct core *rig_core(struct rig *r);
 
