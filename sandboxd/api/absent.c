@@ -16,8 +16,6 @@ static int absent(const struct call *c, struct err *e)
 	{                                                 \
 		return absent(c, e);                      \
 	}
-ABSENT(sandbox_suspend)
-ABSENT(sandbox_resume)
 ABSENT(snapshot_take)
 ABSENT(snapshot_delete)
 ABSENT(metrics_get)
