@@ -36,6 +36,7 @@ struct builder {
 	const struct build_env *env;
 	const struct build_shape *shape;
 	uint32_t block;
+	uint64_t start_time;    /* ours, read while the host's proc was in sight */
 	int broker;             /* socket to the broker */
 	int userns;
 	struct root_spec root;
@@ -297,13 +298,12 @@ static int prepare(struct builder *b)
 static int write_record(struct builder *b, const struct build_claim *c)
 {
 	struct box box = { .magic = BOX_MAGIC, .block = b->block, .generation = c->generation,
-		.shim_pid = getpid(), .shim_start = 0 };
+		.shim_pid = getpid(), .shim_start = b->start_time };
 	char pool[32];
 	int r;
 
 	memcpy(box.boot, b->env->boot, sizeof(box.boot));
 	memcpy(box.layer, b->shape->layer, sizeof(box.layer));
-	box.shim_start = pid_start_time(getpid());
 	r = box_write(b->env->boxes, c->id, &box);
 	if (r < 0)
 		return fail_set(&b->fail, r, "write the record");
@@ -446,7 +446,7 @@ static int claim(struct builder *b, const struct build_claim *c)
 void build_run(const struct build_env *env, const struct build_shape *shape, uint32_t block, int sock)
 {
 	struct builder b = { .env = env, .shape = shape, .block = block, .broker = sock,
-		.userns = -1, .root = { .lower = -1, .area = -1 }, .first_pidfd = -1, .sync = -1,
+		.start_time = pid_start_time(getpid()), .userns = -1, .root = { .lower = -1, .area = -1 }, .first_pidfd = -1, .sync = -1,
 		.init_fd = -1, .init_far = -1, .worker_fd = -1 };
 	struct build_claim c;
 	ssize_t n;
