@@ -442,6 +442,8 @@ void daemon_stop(struct daemon *d, unsigned grace_ms)
 	if (!d)
 		return;
 	listening = d->http || d->listen_fd >= 0;
+	if (d->core)
+		core_stop_streams(d->core); /* followers would use up the grace */
 	http_server_stop(d->http, grace_ms);
 	/* After the drop the socket may lie in a folder of root's: then the next start replaces it. */
 	if (listening && d->addr.is_unix)
