@@ -23,6 +23,7 @@ struct exchange {
 	bool sent;          /* a request line went out, at least in part */
 	bool stopped;       /* on_data said enough */
 	bool cancelled;
+	bool header_done;   /* the blank line came: a cut header is not an answer */
 	bool gave_up;       /* on_read said -1 */
 	const char *broken; /* the answer breaks a limit: which */
 	size_t header_bytes;
@@ -113,8 +114,11 @@ static size_t on_header(char *p, size_t size, size_t n, void *arg)
 	}
 	curl_easy_getinfo(x->easy, CURLINFO_RESPONSE_CODE, &status);
 	x->status = (int)status;
-	if (status >= 200)
-		take_header(x->r, p, len);
+	if (status < 200)
+		return len;
+	take_header(x->r, p, len);
+	if (len == 2 && p[0] == '\r')
+		x->header_done = true;
 	return len;
 }
 
@@ -308,6 +312,8 @@ static int judge(struct exchange *x, CURLcode rc, struct sbx_error *e)
 {
 	long os_errno = 0;
 
+	if (rc == CURLE_OK && !x->header_done)
+		rc = CURLE_GOT_NOTHING;
 	x->r->status = x->status;
 	if (x->broken && x->status / 100 != 2 && x->body.len) /* enough of an error to tell */
 		return sbx_fail_answer(e, x->status, NULL, 0);
