@@ -108,9 +108,11 @@ static int hand_over(struct proc *p, const struct process_body *b, const char *c
 	bool stdin_open, struct err *e)
 {
 	struct sandbox *s = p->sandbox;
+	bool sized = b->rows && b->cols; /* one of them alone is no size */
 	struct guest_start g = {
 		.num = p->num, .argv = (const char *const *)p->argv, .env = (const char *const *)env,
-		.cwd = cwd, .tty = p->tty, .rows = (uint16_t)b->rows, .cols = (uint16_t)b->cols,
+		.cwd = cwd, .tty = p->tty, .rows = sized ? (uint16_t)b->rows : 0,
+		.cols = sized ? (uint16_t)b->cols : 0,
 		.stdin_data = b->stdin_data.data, .stdin_len = b->stdin_data.len, .stdin_open = stdin_open,
 	};
 
