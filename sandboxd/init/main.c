@@ -259,9 +259,11 @@ static bool receive(struct init *in)
 
 static void end(const struct init *in)
 {
-	if (!in->fake)
+	/* Only as the first process of a namespace: before the hello `fake` is not known yet, and on a
+	 * host -1 is everybody. */
+	if (getpid() == 1)
 		(void)kill(-1, SIGKILL); /* and the kernel ends the namespace with us */
-	else
+	else if (in->fake)
 		mark_kill(mark_of(getpid(), 0), true);
 	_exit(0);
 }
