@@ -4,6 +4,9 @@ O       ?= build
 PREFIX  ?= /usr/local
 prefix  ?= $(PREFIX)
 include mk/flags.mk
+# V=1 shows whole commands.
+Q := $(if $(V),,@)
+say = $(if $(V),,@printf '  %-5s %s\n' $(1) $@)
 .DEFAULT_GOAL := all
 
 srcs     = $(foreach d,$(1),$(wildcard $(d)/*.c))
@@ -28,41 +31,51 @@ all: $(BINS) $(O)/lib/libsbx.so.1 $(O)/lib/libsbx.a $(O)/images/base.tar ## buil
 
 $(O)/obj/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -c -o $@ $<
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) -c -o $@ $<
 $(O)/guest/%.o: %.c
 	@mkdir -p $(@D)
-	$(MUSL) $(GUEST_CFLAGS) -c -o $@ $<
+	$(call say,CC)
+	$(Q)$(MUSL) $(GUEST_CFLAGS) -c -o $@ $<
 
 $(O)/bin/sandboxd: $(call objs,sandboxd $(SERVERLIB) $(COMMON))
 	@mkdir -p $(@D)
-	$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_sandboxd)
+	$(call say,LD)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_sandboxd)
 $(O)/bin/sbx-priv: $(call objs,sandboxd/priv common/sys)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_priv)
+	$(call say,LD)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_priv)
 define guest_prog
 $(O)/bin/sbx-$(1): $(call gobjs,sandboxd/$(1) common/sys)
 	@mkdir -p $$(@D)
-	$(MUSL) $(GUEST_LDFLAGS) -o $$@ $$^
+	$$(call say,LD)
+	$$(Q)$(MUSL) $(GUEST_LDFLAGS) -o $$@ $$^
 endef
 $(eval $(call guest_prog,shim))
 $(eval $(call guest_prog,init))
 $(eval $(call guest_prog,worker))
 $(O)/lib/libsbx.a: $(call objs,$(CLIENTLIB) $(COMMON))
 	@mkdir -p $(@D)
-	rm -f $@ && ar rcs $@ $^
+	$(call say,AR)
+	$(Q)rm -f $@ && ar rcs $@ $^
 $(O)/lib/libsbx.so.1: $(call objs,$(CLIENTLIB) $(COMMON)) client/lib/sbx.map
 	@mkdir -p $(@D)
-	$(CC) -shared -Wl,-soname,libsbx.so.1 -Wl,--version-script=client/lib/sbx.map -Wl,-z,relro,-z,now $(LDSAN) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS_client)
-	ln -sf libsbx.so.1 $(O)/lib/libsbx.so
+	$(call say,LD)
+	$(Q)$(CC) -shared -Wl,-soname,libsbx.so.1 -Wl,--version-script=client/lib/sbx.map -Wl,-z,relro,-z,now $(LDSAN) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS_client)
+	@ln -sf libsbx.so.1 $(O)/lib/libsbx.so
 $(O)/bin/sbx: $(call objs,client/cli) $(O)/lib/libsbx.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_client)
+	$(call say,LD)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_client)
 $(O)/bin/sbxfs: $(call objs,sbxfs) $(O)/lib/libsbx.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_sbxfs)
+	$(call say,LD)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_sbxfs)
 $(O)/images/base.tar: scripts/image-base
 	@mkdir -p $(@D)
-	scripts/image-base $@
+	$(call say,IMAGE)
+	$(Q)scripts/image-base $@
 
 include mk/tests.mk
 include mk/targets.mk
