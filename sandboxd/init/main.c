@@ -271,13 +271,14 @@ static void end(const struct init *in)
 /* Whatever the caller ignored or blocked must not reach the guests (a server ignores SIGPIPE). */
 static int reset_signals(void)
 {
+	static const char dfl[64]; /* the kernel's struct sigaction: SIG_DFL, no flags, no mask */
 	sigset_t all;
 
 	sigfillset(&all);
 	sigprocmask(SIG_BLOCK, &all, NULL);
-	for (int s = 1; s < NSIG; s++)
-		if (s != SIGKILL && s != SIGSTOP)
-			signal(s, SIG_DFL);
+	/* Not through libc, which keeps some numbers to itself; another libc left them ignored. */
+	for (int s = 1; s <= 64; s++)
+		(void)syscall(SYS_rt_sigaction, s, dfl, NULL, 8);
 	sigemptyset(&all);
 	sigaddset(&all, SIGCHLD);
 	return signalfd(-1, &all, SFD_NONBLOCK | SFD_CLOEXEC);
