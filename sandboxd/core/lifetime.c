@@ -137,7 +137,7 @@ static void note_end(struct sandbox *s, bool well)
 
 /* The backend first: no guest process may run once the caller is told. The record is written at the
  * same time by the store's thread. */
-static int end_runtime(struct sandbox *s, const char *reason, uint64_t ticket, struct err *e)
+static int end_runtime(struct sandbox *s, uint64_t ticket, struct err *e)
 {
 	struct core *c = s->core;
 	int rc;
@@ -149,8 +149,6 @@ static int end_runtime(struct sandbox *s, const char *reason, uint64_t ticket, s
 	rc = c->ops->destroy(c->backend, s->id, e);
 	lifetime_free_guest(s);
 	sandbox_clean_run_dir(s, false);
-	if (ticket)
-		audit_event(c->audit, "sandbox.terminated", s->id, json_pack("{s:s}", "reason", reason));
 	if (ticket)
 		store_wait(c->store, ticket, NULL); /* a failure is logged; a restart sees the rest */
 	note_end(s, rc == 0);
@@ -173,6 +171,9 @@ int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e)
 		s->state = SBX_TERMINATED;
 		registry_end(&s->core->reg, s, was_running);
 		proc_sandbox_ended(s);
+		/* here, so that whoever sees the state finds the event */
+		audit_event(s->core->audit, "sandbox.terminated", s->id,
+			json_pack("{s:s}", "reason", reason));
 		ticket = sandbox_save(s, true);
 	}
 	pthread_cond_broadcast(&s->changed);
@@ -184,7 +185,7 @@ int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e)
 	if (step < END_AGAIN)
 		return 0;
 	sandbox_changed(s);
-	rc = end_runtime(s, reason, ticket, e ? e : &local);
+	rc = end_runtime(s, ticket, e ? e : &local);
 	if (step == END_NOW)
 		lifetime_forget(s->core);
 	return rc;
