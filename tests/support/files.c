@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/support/files.h"
+
+#include "common/sys/fd.h"
+#include "tests/support/test.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <libgen.h>
+#include <limits.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* <build>/tests/<kind>/test_x stands beside <build>/bin. */
+static void worker_path(char *out, size_t size)
+{
+	char self[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	const char *dir = getenv("SBX_LIBEXEC");
+
+	assert_true(n > 0);
+	self[n] = '\0';
+	if (dir)
+		snprintf(out, size, "%s/sbx-worker", dir);
+	else
+		snprintf(out, size, "%s/bin/sbx-worker", dirname(dirname(dirname(self))));
+}
+
+static void become_worker(const char *path, int control, int root, unsigned expire_secs)
+{
+	char secs[16];
+
+	snprintf(secs, sizeof(secs), "%u", expire_secs);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	/* High first: neither may sit where the other goes. */
+	int c = fcntl(control, F_DUPFD, 100), d = fcntl(root, F_DUPFD, 100);
+	if (dup2(c, 3) != 3 || dup2(d, 4) != 4)
+		_exit(126);
+	execl(path, "sbx-worker", "1001", "1001", "fake", expire_secs ? secs : NULL, (char *)NULL);
+	_exit(127);
+}
+
+static int dial(void *arg, int *ret_fd, struct err *e)
+{
+	struct files_rig *r = arg;
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_sys(e, errno, "socketpair");
+	int n = fd_send_msg(r->control, "F", 1, &pair[1], 1);
+	close(pair[1]);
+	if (n < 0) {
+		close(pair[0]);
+		return err_set(e, ERR_UNAVAILABLE, "worker is gone");
+	}
+	*ret_fd = pair[0];
+	return 0;
+}
+
+void files_rig_init(struct files_rig *r, unsigned expire_secs)
+{
+	const char *tmp = getenv("TMPDIR");
+	char path[PATH_MAX];
+	int pair[2];
+
+	tmp = tmp && strlen(tmp) < 30 ? tmp : "/tmp";
+	snprintf(r->dir, sizeof(r->dir), "%s/sbxfiles.XXXXXX", tmp);
+	snprintf(r->out, sizeof(r->out), "%s/sbxout.XXXXXX", tmp);
+	assert_non_null(mkdtemp(r->dir));
+	assert_non_null(mkdtemp(r->out));
+	worker_path(path, sizeof(path));
+	if (access(path, X_OK) < 0)
+		fail_msg("%s is not built", path);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+	int root = open(r->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	assert_true(root >= 0);
+	r->pid = fork();
+	if (r->pid == 0)
+		become_worker(path, pair[1], root, expire_secs);
+	assert_true(r->pid > 0);
+	close(pair[1]);
+	close(root);
+	r->control = pair[0];
+	assert_int_equal(guestfs_new_on(dial, r, &r->fs, NULL), 0);
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *f)
+{
+	(void)st;
+	(void)type;
+	(void)f;
+	return remove(path);
+}
+
+void files_rig_remove(const char *dir)
+{
+	(void)nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+void files_rig_fini(struct files_rig *r)
+{
+	int status;
+
+	guestfs_free(r->fs);
+	close(r->control);
+	(void)waitpid(r->pid, &status, 0);
+	files_rig_remove(r->dir);
+	files_rig_remove(r->out);
+}
+
+const char *files_rig_path(struct files_rig *r, const char *fmt, ...)
+{
+	static char buf[8][PATH_MAX];
+	static unsigned next;
+	char *p = buf[next++ % 8];
+	va_list ap;
+	int n = snprintf(p, PATH_MAX, "%s", r->dir);
+
+	va_start(ap, fmt);
+	vsnprintf(p + n, (size_t)(PATH_MAX - n), fmt, ap);
+	va_end(ap);
+	return p;
+}
+
+void files_rig_write(const char *path, const void *buf, size_t len)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+
+	assert_true(fd >= 0);
+	assert_int_equal(fd_write_full(fd, buf, len), 0);
+	close(fd);
+}
+
+char *files_rig_read(const char *path, size_t *ret_len)
+{
+	struct stat st;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	char *p;
+
+	if (fd < 0)
+		return NULL;
+	assert_int_equal(fstat(fd, &st), 0);
+	p = malloc((size_t)st.st_size + 1);
+	assert_non_null(p);
+	assert_int_equal(fd_read_full(fd, p, (size_t)st.st_size), 0);
+	p[st.st_size] = '\0';
+	close(fd);
+	if (ret_len)
+		*ret_len = (size_t)st.st_size;
+	return p;
+}
+
+int files_rig_count(const char *dir)
+{
+	DIR *d = opendir(dir);
+	struct dirent *en;
+	int n = -2;
+
+	assert_non_null(d);
+	while ((en = readdir(d)))
+		n++;
+	closedir(d);
+	return n;
+}
