@@ -294,7 +294,7 @@ static void the_exit_of_a_timed_out_run_is_minus_one(void **state)
 static void a_resize_is_in_force_before_later_input(void **state)
 {
 	json_int_t pid = start("{\"argv\":[\"sh\",\"-c\",\"stty -echo; trap 'echo winch' WINCH; echo ready; while "
-		"read x; do stty size; done\"],\"tty\":true,\"rows\":37,\"cols\":113}");
+		":; do read x && stty size; done\"],\"tty\":true,\"rows\":37,\"cols\":113}");
 	int fd = attach(pid);
 	char *text = NULL;
 
