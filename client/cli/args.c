@@ -102,20 +102,28 @@ static void complain_command(const char *word)
 		complain(EXIT_USAGE, "no command %s; `sbx help` lists them", word);
 }
 
-static int find_option(const char *word, size_t len, char letter)
-{
-	for (int i = 0; i < OPT_COUNT; i++)
-		if (letter ? option_rows[i].letter == letter :
-		    strlen(option_rows[i].name) == len && !strncmp(option_rows[i].name, word, len))
-			return i;
-	return -1;
-}
-
 static bool allowed(const struct cli *c, int id)
 {
 	unsigned long long ok = OPTS_EVERYWHERE | (c->cmd ? c->cmd->opts : 0);
 
 	return id >= 0 && (ok >> id & 1);
+}
+
+static int find_option(const char *word, size_t len)
+{
+	for (int i = 0; i < OPT_COUNT; i++)
+		if (strlen(option_rows[i].name) == len && !strncmp(option_rows[i].name, word, len))
+			return i;
+	return -1;
+}
+
+/* A letter may mean different things to different commands. */
+static int find_letter(const struct cli *c, char letter)
+{
+	for (int i = 0; i < OPT_COUNT; i++)
+		if (option_rows[i].letter == letter && allowed(c, i))
+			return i;
+	return -1;
 }
 
 static int take(struct cli *c, int id, const char *shown, const char *value)
@@ -135,7 +143,7 @@ static int take(struct cli *c, int id, const char *shown, const char *value)
 static int take_long(struct cli *c, int argc, char **argv, int *i)
 {
 	const char *word = argv[*i] + 2, *eq = strchr(word, '='), *value = eq ? eq + 1 : NULL;
-	int id = find_option(word, eq ? (size_t)(eq - word) : strlen(word), 0);
+	int id = find_option(word, eq ? (size_t)(eq - word) : strlen(word));
 
 	if (id >= 0 && !option_rows[id].value && eq)
 		return complain(-1, "--%s takes no value", option_rows[id].name);
@@ -151,7 +159,7 @@ static int take_letters(struct cli *c, int argc, char **argv, int *i)
 {
 	for (const char *p = argv[*i] + 1; *p; p++) {
 		char shown[3] = { '-', *p, '\0' };
-		int id = find_option(NULL, 0, *p);
+		int id = find_letter(c, *p);
 		if (id < 0 || !option_rows[id].value) {
 			if (take(c, id, shown, "") < 0)
 				return -1;

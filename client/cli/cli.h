@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-#define SBX_VERSION "1.0.0"
+#define SBX_VERSION "0.1.0"
 #define EXIT_OURS 125 /* run: we or the server failed, not the command */
 #define EXIT_USAGE 2
 

@@ -55,11 +55,15 @@ struct watch {
 static bool on_event(void *arg, const char *text, size_t len)
 {
 	struct watch *w = arg;
-	_cleanup_json_ json_t *v = NULL;
+	_cleanup_json_ json_t *line = NULL;
+	json_t *v;
 	const char *of;
 
-	if (json_parse_any(text, len, 1 << 20, &v, NULL) < 0)
+	if (json_parse_any(text, len, 1 << 20, &line, NULL) < 0)
 		return false;
+	if (json_is_true(json_object_get(line, "lost")))
+		complain(0, "earlier events are no longer kept");
+	v = json_object_get(line, "event");
 	of = json_string_value(json_object_get(v, "sandbox"));
 	if (!json_object_get(v, "type") || (w->id[0] && (!of || strcmp(of, w->id) != 0)))
 		return true; /* a heartbeat, or another sandbox's */
@@ -97,7 +101,7 @@ static int all_events(struct cli *c)
 	const char *after = opt_get(c, OPT_AFTER);
 	struct sbx_error e;
 
-	if (ask_lines(c, after ? sbx_path("/v1/events?after=%s", after) : strdup("/v1/events?after=0"), &l, &e) < 0)
+	if (ask_lines(c, after ? sbx_path("/v1/events?after=%s", after) : strdup("/v1/events"), &l, &e) < 0)
 		return fail(&e);
 	return 0;
 }

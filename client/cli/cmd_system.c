@@ -9,9 +9,16 @@
 #include <string.h>
 #include <sys/wait.h>
 
+/* The capabilities have a command of their own. */
+static void show_node(json_t *v)
+{
+	json_object_del(v, "capabilities");
+	put_members(v);
+}
+
 int cmd_node_show(struct cli *c)
 {
-	return ask_show(c, "GET", strdup("/v1/node"), NULL, put_members);
+	return ask_show(c, "GET", strdup("/v1/node"), NULL, show_node);
 }
 
 static int cordon(struct cli *c, bool on)

@@ -20,6 +20,7 @@
 #define FRAME_HEAD 5
 #define IN_ROOM (FRAME_HEAD + SBX_FRAME_MAX)
 #define INPUT_CHUNK 65536
+#define OUTPUT_KEPT (8 * 1024 * 1024) /* of each stream: node contract, 11.5 */
 #define INTERRUPTS_TO_KILL 3 /* a command that ignores INT is ended by the third */
 
 struct stream {
@@ -39,6 +40,7 @@ struct stream {
 	size_t in_len;
 	/* the payload of the frame at the front of `in` that is being written out */
 	int to_fd;           /* -1: no frame is under way */
+	uint64_t seen[2];    /* bytes of standard output and standard error */
 	size_t to_at, to_end;
 };
 
@@ -173,6 +175,7 @@ static enum progress next_frame(struct stream *st, int *ret_code)
 		return MORE;
 	}
 	st->to_fd = st->in[0] == 'o' ? STDOUT_FILENO : STDERR_FILENO;
+	st->seen[st->in[0] == 'E'] += len;
 	st->to_at = FRAME_HEAD;
 	st->to_end = FRAME_HEAD + len;
 	return MORE;
@@ -257,6 +260,10 @@ static int ended(const struct stream *st, int code)
 {
 	if (st->unread)
 		return 128 + SIGPIPE;
+	/* The server drops what comes later without a mark; a user must not take a part for the whole. */
+	if (st->seen[0] == OUTPUT_KEPT || st->seen[1] == OUTPUT_KEPT)
+		complain(0, "the output was cut at 8 MiB, which is what a server keeps; write more to a file "
+			"in the sandbox and fetch it with sbx cp");
 	if (st->timed_out)
 		return complain(124, "the command was ended after %d seconds", st->conf->timeout_secs);
 	if (code < 0)
