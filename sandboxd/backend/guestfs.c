@@ -212,8 +212,6 @@ static int refused(int64_t value, enum files_op op, const struct guestfs_args *a
 	case FILES_E_HANDLE:
 		return err_set_sys(e, ERR_NOT_FOUND, ESTALE, "handle: unknown, closed or expired");
 	}
-	if (value < -4095)
-		return nonsense("error", e);
 	if (-value == EPERM && op == FILES_MKNOD)
 		return err_set_sys(e, ERR_REFUSED, EPERM, "%s: only FIFOs can be made", what);
 	return err_sys(e, (int)-value, "%s", what);
@@ -314,8 +312,10 @@ static int read_head(struct guestfs *fs, int fd, enum files_op op, uint64_t tag,
 		return silent(fs, r, e);
 	if (!rep_ok(f, rep))
 		return nonsense("attributes", e);
+	if (f->value < 0 && (rep->data_len || f->value < -4095))
+		return nonsense("refusal", e);
 	if (f->value < 0)
-		return rep->data_len ? nonsense("refusal with data", e) : 1;
+		return 1;
 	if (rep->flags & FILES_REP_EXPIRED)
 		__atomic_store_n(&fs->expired, true, __ATOMIC_RELAXED);
 	return 0;
@@ -325,54 +325,6 @@ static bool args_ok(const struct guestfs_args *a)
 {
 	return (!a->path || strlen(a->path) < FILES_PATH_MAX) &&
 		(!a->path2 || strlen(a->path2) < FILES_PATH_MAX) && a->data_len <= FILES_DATA_MAX;
-}
-
-/* Sends, reads the head, then the data into `buf`, or into new memory when that is NULL. */
-static int exchange(struct guestfs *fs, struct conn *c, enum files_op op, uint64_t tag,
-	const struct guestfs_args *a, char *buf, struct guestfs_result *ret, bool *ret_good, struct err *e)
-{
-	struct proto_frame f;
-	struct files_rep rep;
-	int r = send_request(c->fd, op, tag, a);
-
-	if (r < 0)
-		return silent(fs, r, e);
-	r = read_head(fs, c->fd, op, tag, data_max(op, a), &f, &rep, e);
-	if (r < 0)
-		return -1;
-	*ret_good = r == 1;
-	if (r == 1)
-		return refused(f.value, op, a, e);
-	_cleanup_free_ char *mine = buf ? NULL : malloc((size_t)rep.data_len + 1);
-	if (!buf && !mine)
-		return err_sys(e, ENOMEM, "files of a sandbox");
-	r = fd_recv_full(c->fd, buf ? buf : mine, rep.data_len, DEADLINE_MS);
-	if (r < 0)
-		return silent(fs, r, e);
-	*ret_good = true;
-	if (mine)
-		mine[rep.data_len] = '\0';
-	*ret = (struct guestfs_result){ .value = f.value, .handle = rep.handle, .offset = rep.offset,
-		.bytes_read = rep.bytes_read, .bytes_written = rep.bytes_written, .flags = rep.flags,
-		.attr = rep.attr, .data = steal(mine), .data_len = rep.data_len };
-	return 0;
-}
-
-static int call(struct guestfs *fs, enum files_op op, const struct guestfs_args *a, char *buf,
-	struct guestfs_result *ret, struct err *e)
-{
-	struct conn *c;
-	uint64_t tag;
-	bool good = false;
-	int r;
-
-	if (!args_ok(a))
-		return err_sys(e, ENAMETOOLONG, "path");
-	if (conn_take(fs, &c, &tag, e) < 0)
-		return -1;
-	r = exchange(fs, c, op, tag, a, buf, ret, &good, e);
-	conn_give(fs, c, good);
-	return r;
 }
 
 static bool holds_nul(const struct guestfs_result *r)
@@ -402,19 +354,62 @@ static bool result_ok(enum files_op op, const struct guestfs_args *a, const stru
 	}
 }
 
+/* Sends, reads the head, then the data into `buf`, or into new memory when that is NULL. */
+static int exchange(struct guestfs *fs, struct conn *c, enum files_op op, uint64_t tag,
+	const struct guestfs_args *a, char *buf, struct guestfs_result *ret, bool *ret_good, struct err *e)
+{
+	struct proto_frame f;
+	struct files_rep rep;
+	int r = send_request(c->fd, op, tag, a);
+
+	if (r < 0)
+		return silent(fs, r, e);
+	r = read_head(fs, c->fd, op, tag, data_max(op, a), &f, &rep, e);
+	if (r < 0)
+		return -1;
+	*ret_good = r == 1;
+	if (r == 1)
+		return refused(f.value, op, a, e);
+	_cleanup_free_ char *mine = buf ? NULL : malloc((size_t)rep.data_len + 1);
+	if (!buf && !mine)
+		return err_sys(e, ENOMEM, "files of a sandbox");
+	r = fd_recv_full(c->fd, buf ? buf : mine, rep.data_len, DEADLINE_MS);
+	if (r < 0)
+		return silent(fs, r, e);
+	if (mine)
+		mine[rep.data_len] = '\0';
+	struct guestfs_result res = { .value = f.value, .handle = rep.handle, .offset = rep.offset,
+		.bytes_read = rep.bytes_read, .bytes_written = rep.bytes_written, .flags = rep.flags,
+		.attr = rep.attr, .data = mine, .data_len = rep.data_len };
+	if (!result_ok(op, a, &res))
+		return nonsense("result", e);
+	*ret_good = true;
+	*ret = res;
+	mine = NULL;
+	return 0;
+}
+
+static int call(struct guestfs *fs, enum files_op op, const struct guestfs_args *a, char *buf,
+	struct guestfs_result *ret, struct err *e)
+{
+	struct conn *c;
+	uint64_t tag;
+	bool good = false;
+	int r;
+
+	if (!args_ok(a))
+		return err_sys(e, ENAMETOOLONG, "path");
+	if (conn_take(fs, &c, &tag, e) < 0)
+		return -1;
+	r = exchange(fs, c, op, tag, a, buf, ret, &good, e);
+	conn_give(fs, c, good);
+	return r;
+}
+
 int guestfs_call(struct guestfs *fs, enum files_op op, const struct guestfs_args *a,
 	struct guestfs_result *ret, struct err *e)
 {
-	struct guestfs_result r = { .data = NULL };
-
-	if (call(fs, op, a, NULL, &r, e) < 0)
-		return -1;
-	if (!result_ok(op, a, &r)) {
-		guestfs_result_free(&r);
-		return nonsense("result", e);
-	}
-	*ret = r;
-	return 0;
+	return call(fs, op, a, NULL, ret, e);
 }
 
 void guestfs_result_free(struct guestfs_result *r)
