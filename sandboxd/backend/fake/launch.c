@@ -203,29 +203,31 @@ static bool wait_end(int pidfd)
 	return ended;
 }
 
-static void end_part(const struct fake_run *r, int part, bool politely)
+/* True when it ended by itself. */
+static bool end_part(const struct fake_run *r, int part, bool politely)
 {
 	_cleanup_close_ int fd = open_part(r, part);
 
-	if (fd >= 0) {
-		if (!politely || !wait_end(fd)) {
-			(void)syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
-			(void)wait_end(fd);
-		}
-	} else if (r->pid[part] > 0 && r->start[part]) {
-		(void)waitpid(r->pid[part], NULL, WNOHANG); /* a zombie of ours, if anything */
+	if (fd < 0) {
+		if (r->pid[part] > 0 && r->start[part])
+			(void)waitpid(r->pid[part], NULL, WNOHANG); /* a zombie of ours, if anything */
+		return false;
 	}
+	if (politely && wait_end(fd))
+		return true;
+	(void)syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
+	(void)wait_end(fd);
+	return false;
 }
 
 /* The shim first: init and worker end by themselves when their sockets do, init after having killed
- * its processes. One that was killed could not, so the marks are looked for once more. */
+ * its processes. One that was killed could not, so then the marks are looked for here. */
 void fake_end(const struct fake_run *r)
 {
-	end_part(r, FAKE_SHIM, false);
-	end_part(r, FAKE_INIT, true);
-	end_part(r, FAKE_WORKER, true);
-	if (r->pid[FAKE_INIT] > 0)
+	(void)end_part(r, FAKE_SHIM, false);
+	if (!end_part(r, FAKE_INIT, true) && r->pid[FAKE_INIT] > 0)
 		mark_kill(mark_of(r->pid[FAKE_INIT], 0), true);
+	(void)end_part(r, FAKE_WORKER, true);
 }
 
 bool fake_runs(const struct fake_run *r)
@@ -244,7 +246,10 @@ int fake_run_write(int run_dirfd, const struct fake_run *r)
 	for (int i = 0; i < FAKE_PARTS; i++)
 		n += snprintf(buf + n, sizeof(buf) - (size_t)n, " %d %llu", (int)r->pid[i],
 			(unsigned long long)r->start[i]);
-	return fd_replace_file(run_dirfd, "pid", buf, (size_t)n, 0600);
+	/* Whole or absent, but not synced: after a crash of the host nothing that it names is left. */
+	_cleanup_close_ int fd = openat(run_dirfd, "pid.new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	int err = fd < 0 ? -errno : fd_write_full(fd, buf, (size_t)n);
+	return err == 0 && renameat(run_dirfd, "pid.new", run_dirfd, "pid") < 0 ? -errno : err;
 }
 
 bool fake_run_read(int run_dirfd, struct fake_run *ret)
