@@ -42,7 +42,7 @@ struct backend_ops {
 	/* Tries what the host can do by making one miniature sandbox; sets caps[] true where proven. */
 	int (*probe)(struct backend *b, bool caps[CAP_COUNT], struct err *e);
 	/* Makes a sandbox; on success <state>/run/<id>/sock answers hellos. On failure nothing stays.
-	 * *cancel may be set by another thread: gives up early with conflict. */
+	 * *cancel may be set by another thread (atomic): gives up early with conflict. */
 	int (*create)(struct backend *b, const struct backend_spec *spec, const volatile int *cancel,
 		struct err *e);
 	/* Kills everything of a sandbox, whatever is left of it; idempotent. Returns when no guest

@@ -102,7 +102,7 @@ static int fake_create(struct backend *b, const struct backend_spec *spec, const
 	if (tree_make(dir, spec->id, spec->hostname, &root, e) < 0)
 		return -1;
 	int ret = fake_launch(b, spec, run, root, &r, e);
-	if (ret == 0 && cancel && *cancel) {
+	if (ret == 0 && cancel && __atomic_load_n(cancel, __ATOMIC_ACQUIRE)) {
 		fake_end(&r);
 		ret = err_set(e, ERR_CONFLICT, "sandbox has ended");
 	}

@@ -229,7 +229,7 @@ static int linux_create(struct backend *b, const struct backend_spec *spec, cons
 
 	if (layer_of(b, spec->image, q.layer, e) < 0)
 		return -1;
-	if (cancel && *cancel)
+	if (cancel && __atomic_load_n(cancel, __ATOMIC_ACQUIRE))
 		return cancelled(e);
 	if (q.cpu_milli < 1)
 		q.cpu_milli = 1;
@@ -239,7 +239,7 @@ static int linux_create(struct backend *b, const struct backend_spec *spec, cons
 	memcpy(q.secret, spec->secret, sizeof(q.secret));
 	if (ask_call(b->ask, &q, -1, CREATE_MS, NULL, e) < 0)
 		return -1;
-	if (cancel && *cancel) {
+	if (cancel && __atomic_load_n(cancel, __ATOMIC_ACQUIRE)) {
 		linux_destroy(b, spec->id, NULL);
 		return cancelled(e);
 	}
