@@ -74,23 +74,6 @@ static int check_not_built(const struct options *o, struct err *e)
 	return 0;
 }
 
-static int choose_backend(struct daemon *d, struct err *e)
-{
-	static const struct backend_ops *const all[] = { &linux_backend, &fake_backend };
-	const char *name = d->opt->backend ? d->opt->backend : "linux";
-
-	for (size_t i = 0; i < ARRAY_LEN(all); i++)
-		if (!strcmp(all[i]->name, name))
-			d->ops = all[i];
-	if (!d->ops)
-		return err_set(e, ERR_INVALID_REQUEST, "--backend: linux or fake");
-	if (is_linux(d) && geteuid() != 0)
-		return err_set(e, ERR_INVALID_REQUEST,
-			"the linux backend needs root; start as root, or say --backend fake to try the API "
-			"without any isolation");
-	return 0;
-}
-
 static int check_listen(struct daemon *d, struct err *e)
 {
 	const struct options *o = d->opt;
@@ -104,15 +87,32 @@ static int check_listen(struct daemon *d, struct err *e)
 			"--client-ca needs --tls-cert and --tls-key: there would be no handshake to check it in");
 	if (d->addr.is_unix && o->tls_cert)
 		return err_set(e, ERR_INVALID_REQUEST, "--tls-cert: a unix socket carries no TLS");
-	if (!d->addr.is_unix && d->ops == &fake_backend)
-		return err_set(e, ERR_INVALID_REQUEST,
-			"--listen: the fake backend has no isolation and listens on a unix socket only");
 	if (!d->addr.is_unix && !o->token_file)
 		return err_set(e, ERR_INVALID_REQUEST,
 			"--listen: TCP needs --token-file: every local user can reach a port");
 	if (!d->addr.is_unix && !d->addr.is_loopback && !o->tls_cert)
 		return err_set(e, ERR_INVALID_REQUEST,
 			"--listen: an address others can reach needs --tls-cert and --tls-key");
+	return 0;
+}
+
+static int choose_backend(struct daemon *d, struct err *e)
+{
+	static const struct backend_ops *const all[] = { &linux_backend, &fake_backend };
+	const char *name = d->opt->backend ? d->opt->backend : "linux";
+
+	for (size_t i = 0; i < ARRAY_LEN(all); i++)
+		if (!strcmp(all[i]->name, name))
+			d->ops = all[i];
+	if (!d->ops)
+		return err_set(e, ERR_INVALID_REQUEST, "--backend: linux or fake");
+	if (!is_linux(d) && !d->addr.is_unix)
+		return err_set(e, ERR_INVALID_REQUEST,
+			"--listen: the fake backend has no isolation and listens on a unix socket only");
+	if (is_linux(d) && geteuid() != 0)
+		return err_set(e, ERR_INVALID_REQUEST,
+			"the linux backend needs root; start as root, or say --backend fake to try the API "
+			"without any isolation");
 	return 0;
 }
 
@@ -279,8 +279,8 @@ static int prepare(struct daemon *d, struct err *e)
 {
 	const struct options *o = d->opt;
 
-	if (check_levels(o, e) < 0 || check_not_built(o, e) < 0 || choose_backend(d, e) < 0 ||
-	    check_listen(d, e) < 0 || load_files(d, e) < 0 || load_policy(d, e) < 0 ||
+	if (check_levels(o, e) < 0 || check_not_built(o, e) < 0 || check_listen(d, e) < 0 ||
+	    choose_backend(d, e) < 0 || load_files(d, e) < 0 || load_policy(d, e) < 0 ||
 	    check_node(d, e) < 0 || find_dirs(d, e) < 0)
 		return -1;
 	if (open_state(d, e) < 0)
