@@ -18,6 +18,9 @@
 #include <stdint.h>
 #include <time.h>
 #define HASH_NONFATAL_OOM 1 /* a failed add leaves hh.tbl NULL instead of ending the program */
+#ifndef HASH_FUNCTION
+#define HASH_FUNCTION HASH_FNV /* the default one falls through its cases, which clang refuses */
+#endif
 #include <uthash.h>
 
 struct core;
