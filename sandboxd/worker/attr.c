@@ -56,6 +56,14 @@ static uint64_t version(struct worker *w, const struct statx *x)
 	return h;
 }
 
+/* From the time of birth; short enough to stay exact in a client that counts in doubles. */
+static uint64_t generation(const struct statx_timestamp *t)
+{
+	if (!t->tv_sec && !t->tv_nsec)
+		return 0;
+	return mix(mix(0, (uint64_t)t->tv_sec), t->tv_nsec) & 0xffffffffffffu;
+}
+
 static struct files_time wire_time(const struct statx_timestamp *t)
 {
 	return (struct files_time){ .sec = t->tv_sec, .nsec = t->tv_nsec };
@@ -81,7 +89,7 @@ int attr_get(struct worker *w, int fd, const char *name, bool follow, struct fil
 		.blocks = x.stx_blocks,
 		.ino = x.stx_ino,
 		.dev = (uint64_t)x.stx_dev_major << 32 | x.stx_dev_minor,
-		.gen = (uint64_t)x.stx_btime.tv_sec * 1000000000u + x.stx_btime.tv_nsec,
+		.gen = generation(&x.stx_btime),
 		.version = version(w, &x),
 		.atime = wire_time(&x.stx_atime),
 		.mtime = wire_time(&x.stx_mtime),
