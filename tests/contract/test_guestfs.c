@@ -18,7 +18,7 @@ static int up(void **state)
 {
 	struct files_rig *r = calloc(1, sizeof(*r));
 
-	files_rig_init(r, 0);
+	files_rig_init(r, "fake", 0);
 	*state = r;
 	return 0;
 }
@@ -752,7 +752,7 @@ static void silent_client_loses_its_handles(void **state)
 	struct guestfs_result res;
 
 	(void)state;
-	files_rig_init(&r, 1);
+	files_rig_init(&r, "fake", 1);
 	res = must(&r, FILES_OPEN, (struct guestfs_args){ .path = "/f", .client = 9, .mode = 0644,
 		.flags = FILES_O_WRITE | FILES_O_CREATE });
 	uint64_t h = res.handle;
@@ -793,7 +793,7 @@ static void end_of_the_worker_leaves_no_temporary_file(void **state)
 	char path[128];
 
 	(void)state;
-	files_rig_init(&r, 0);
+	files_rig_init(&r, "fake", 0);
 	put(&r, "/f", "old");
 	res = must(&r, FILES_PUT_BEGIN, (struct guestfs_args){ .path = "/f" });
 	MUST(&r, FILES_PUT_DATA, .handle = res.handle, .data = "x", .data_len = 1);
@@ -833,6 +833,46 @@ static void write_drops_setid_bits(void **state)
 	guestfs_drop(r->fs, 0, h);
 }
 
+/* In linux mode a worker with a root's rights makes files of the sandbox's user and opens everything. */
+static void new_files_belong_to_the_sandbox_user(void **state)
+{
+	struct files_rig r = { .control = -1 };
+	struct stat st;
+
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	files_rig_init(&r, "linux", 0);
+	put(&r, "/a/b/f", "x");
+	assert_int_equal(stat(files_rig_path(&r, "/a/b"), &st), 0);
+	assert_true(st.st_uid == 1001 && st.st_gid == 1001);
+	assert_int_equal(stat(files_rig_path(&r, "/a/b/f"), &st), 0);
+	assert_true(st.st_uid == 1001 && st.st_gid == 1001);
+	MUST(&r, FILES_SYMLINK, .path = "/l", .path2 = "x");
+	assert_int_equal(lstat(files_rig_path(&r, "/l"), &st), 0);
+	assert_true(st.st_uid == 1001 && st.st_gid == 1001);
+	guestfs_drop(r.fs, 0, opened(&r, "/h", FILES_O_WRITE | FILES_O_CREATE));
+	assert_int_equal(stat(files_rig_path(&r, "/h"), &st), 0);
+	assert_true(st.st_uid == 1001 && st.st_gid == 1001);
+	/* Root's own file is written and stays root's; one that nobody may read is read. */
+	files_rig_write(files_rig_path(&r, "/hosts"), "old", 3);
+	assert_int_equal(chmod(files_rig_path(&r, "/hosts"), 0400), 0);
+	put(&r, "/hosts", "new");
+	assert_file(files_rig_path(&r, "/hosts"), "new");
+	assert_int_equal(stat(files_rig_path(&r, "/hosts"), &st), 0);
+	assert_true(st.st_uid == 0 && (st.st_mode & 07777) == 0400);
+	guestfs_drop(r.fs, 0, opened(&r, "/hosts", FILES_O_READ | FILES_O_WRITE));
+	MUST(&r, FILES_SETATTR, .path = "/hosts", .flags = FILES_SET_UID | FILES_SET_MODE, .uid = 5,
+		.mode = 0600);
+	assert_int_equal(mkdir(files_rig_path(&r, "/sticky"), 01777), 0);
+	assert_int_equal(chmod(files_rig_path(&r, "/sticky"), 01777), 0);
+	files_rig_write(files_rig_path(&r, "/sticky/other"), "old", 3);
+	put(&r, "/sticky/other", "new");
+	guestfs_drop(r.fs, 0, opened(&r, "/sticky/other", FILES_O_WRITE | FILES_O_CREATE));
+	MUST(&r, FILES_REMOVE, .path = "/sticky/other");
+	files_rig_fini(&r);
+}
+
 #define T(text, fn) { .name = text, .test_func = fn, .setup_func = up, .teardown_func = down }
 int main(void)
 {
@@ -865,6 +905,8 @@ int main(void)
 			.test_func = end_of_the_worker_leaves_no_temporary_file },
 		T("statfs tells space", statfs_tells_space),
 		T("write drops set-id bits", write_drops_setid_bits),
+		{ .name = "new files belong to the sandbox's user",
+			.test_func = new_files_belong_to_the_sandbox_user },
 	};
 
 	return run_table(tests);

@@ -32,7 +32,8 @@ static void worker_path(char *out, size_t size)
 		snprintf(out, size, "%s/bin/sbx-worker", dirname(dirname(dirname(self))));
 }
 
-static void become_worker(const char *path, int control, int root, unsigned expire_secs)
+static void become_worker(const char *path, int control, int root, const char *mode,
+	unsigned expire_secs)
 {
 	char secs[16];
 
@@ -42,7 +43,7 @@ static void become_worker(const char *path, int control, int root, unsigned expi
 	int c = fcntl(control, F_DUPFD, 100), d = fcntl(root, F_DUPFD, 100);
 	if (dup2(c, 3) != 3 || dup2(d, 4) != 4)
 		_exit(126);
-	execl(path, "sbx-worker", "1001", "1001", "fake", expire_secs ? secs : NULL, (char *)NULL);
+	execl(path, "sbx-worker", "1001", "1001", mode, expire_secs ? secs : NULL, (char *)NULL);
 	_exit(127);
 }
 
@@ -63,7 +64,7 @@ static int dial(void *arg, int *ret_fd, struct err *e)
 	return 0;
 }
 
-void files_rig_init(struct files_rig *r, unsigned expire_secs)
+void files_rig_init(struct files_rig *r, const char *mode, unsigned expire_secs)
 {
 	const char *tmp = getenv("TMPDIR");
 	char path[PATH_MAX];
@@ -82,7 +83,7 @@ void files_rig_init(struct files_rig *r, unsigned expire_secs)
 	assert_true(root >= 0);
 	r->pid = fork();
 	if (r->pid == 0)
-		become_worker(path, pair[1], root, expire_secs);
+		become_worker(path, pair[1], root, mode, expire_secs);
 	assert_true(r->pid > 0);
 	close(pair[1]);
 	close(root);

@@ -14,8 +14,9 @@ struct files_rig {
 	pid_t pid;
 	struct guestfs *fs;
 };
-/* Fails the test when the worker does not start. expire_secs 0: the worker's own. */
-void files_rig_init(struct files_rig *r, unsigned expire_secs);
+/* Fails the test when the worker does not start. mode: "fake" or "linux". expire_secs 0: the worker's
+ * own. */
+void files_rig_init(struct files_rig *r, const char *mode, unsigned expire_secs);
 void files_rig_fini(struct files_rig *r);
 /* Formats a path below the root into one of eight rotating buffers. */
 const char *files_rig_path(struct files_rig *r, const char *fmt, ...)
