@@ -17,8 +17,12 @@ void conn_accept(struct shim *s, struct source *src)
 {
 	int fd = accept4(src->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-	if (fd < 0)
+	if (fd < 0) {
+		/* Out of descriptors: give up a pipe that only a background child still writes to. */
+		if (errno == EMFILE || errno == ENFILE)
+			drain_evict(s);
 		return;
+	}
 	struct conn *c = s->nconns < CONNS_MAX ? calloc(1, sizeof(*c)) : NULL;
 	if (!c) {
 		close(fd);

@@ -80,6 +80,16 @@ static void drain_unlink(struct shim *s, struct stream *d)
 	s->ndrains--;
 }
 
+void drain_evict(struct shim *s)
+{
+	struct stream *d = s->drains_last;
+
+	if (!d)
+		return;
+	drain_unlink(s, d);
+	source_free(s, &d->src);
+}
+
 static void drain_add(struct shim *s, struct stream *d)
 {
 	d->proc = NULL;
@@ -87,11 +97,8 @@ static void drain_add(struct shim *s, struct stream *d)
 	d->next = s->drains;
 	*(d->next ? &d->next->prev : &s->drains_last) = d;
 	s->drains = d;
-	if (++s->ndrains <= DRAINS_MAX)
-		return;
-	d = s->drains_last;
-	drain_unlink(s, d);
-	source_free(s, &d->src);
+	if (++s->ndrains > DRAINS_MAX)
+		drain_evict(s);
 }
 
 static void stream_end(struct shim *s, struct stream *st)

@@ -43,7 +43,7 @@ int spool_open(struct proc *p, int fd)
 	p->run_stream = -1;
 	/* Really allocated: a store into a hole of a full disk would be a SIGBUS. */
 	if (fallocate(fd, 0, 0, SPOOL_OUT) < 0 &&
-	    (errno != EOPNOTSUPP || put(fd, zero, SPOOL_OUT, 0) != SPOOL_OUT))
+	    (errno == ENOSPC || put(fd, zero, SPOOL_OUT, 0) != SPOOL_OUT))
 		return -errno;
 	h = mmap(NULL, SPOOL_OUT, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (h == MAP_FAILED)

@@ -145,6 +145,7 @@ void proc_news(struct shim *s, struct proc *p, bool exited);
 void proc_started(struct shim *s, struct proc *p);
 void proc_exited(struct shim *s, struct proc *p, int status);
 void proc_exited_all(struct shim *s);
+void drain_evict(struct shim *s); /* closes the oldest, if any */
 void output_ready(struct shim *s, struct source *src);
 
 /* input.c */

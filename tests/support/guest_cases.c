@@ -10,6 +10,30 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* A `sleep N` that no other program on this machine runs; `which` tells the tests apart. */
+static const char *nap(unsigned which)
+{
+	static char text[8][32];
+	char *t = text[which % 8];
+
+	snprintf(t, sizeof(text[0]), "sleep 3%u%07d", which % 8, (int)getpid());
+	return t;
+}
+
+/* box_sh with every %s replaced by the nap. */
+static uint32_t nap_sh(struct box *b, const char *script, const char *with)
+{
+	char text[1024], *out = text;
+
+	for (; *script; script++)
+		if (script[0] == '%' && script[1] == 's')
+			out = stpcpy(out, with), script++;
+		else
+			*out++ = *script;
+	*out = 0;
+	return box_sh(b, text);
+}
+
 #define WITH_BOX(b) struct box *b = box_new(*state)
 
 static void a_command_runs_and_its_code_is_told(void **state)
@@ -94,21 +118,22 @@ static void all_output_is_there_when_the_exit_is_told(void **state)
 
 static void a_child_in_the_background_holds_nothing_up(void **state)
 {
-	static const char *const scripts[] = { "sleep 30007 & echo started",
-		"(setsid sleep 30007 &) ; echo started" };
+	static const char *const scripts[] = { "%s & echo started", "(setsid %s &) ; echo started" };
 	WITH_BOX(b);
 
 	for (size_t i = 0; i < 2; i++) {
 		_cleanup_(spooled_free_p) struct spooled o;
 		int64_t t = mono_ms();
-		box_run(b, scripts[i], &o);
+		uint32_t num = nap_sh(b, scripts[i], nap(0));
+		assert_true(box_wait_exit(b, num, 2000));
 		assert_true(mono_ms() - t < 2000);
+		box_read(b, num, &o);
 		assert_string_equal(o.out[0], "started\n");
 		assert_int_equal(o.exit_code, 0);
 	}
-	assert_int_equal(host_count("sleep 30007"), 2);
+	assert_true(wait_count(nap(0), 2, 5000)); /* they live on */
 	box_free(b);
-	assert_true(wait_count("sleep 30007", 0, 5000));
+	assert_true(wait_count(nap(0), 0, 5000));
 }
 
 static void a_background_child_can_go_on_writing(void **state)
@@ -128,15 +153,15 @@ static void a_tree_is_killed_with_everything_it_started(void **state)
 
 	for (int i = 0; i < 5; i++) {
 		struct err e = ERR_NULL;
-		uint32_t num = box_sh(b, "trap '' TERM; sh -c \"trap '' TERM INT HUP; sleep 30011\" & "
-			"(setsid sh -c 'sleep 30011 & sleep 30011' &) ; sleep 30011 | cat & echo up; wait");
+		uint32_t num = nap_sh(b, "trap '' TERM; sh -c \"trap '' TERM INT HUP; %s\" & "
+			"(setsid sh -c '%s & %s' &) ; %s | cat & echo up; wait", nap(1));
 		assert_true(box_wait_output(b, num, "up", 5000));
-		assert_true(wait_count("sleep 30011", 7, 5000) || host_count("sleep 30011") >= 4);
+		assert_true(host_count(nap(1)) >= 1);
 		int64_t t = mono_ms();
 		assert_int_equal(guest_signal(b->guest, num, SIGKILL, true, &e), 0);
 		assert_true(box_wait_exit(b, num, 3000));
 		assert_true(mono_ms() - t < 3000);
-		assert_true(wait_count("sleep 30011", 0, 3000));
+		assert_true(wait_count(nap(1), 0, 3000));
 		_cleanup_(spooled_free_p) struct spooled o;
 		box_read(b, num, &o);
 		assert_int_equal(o.exit_code, 137);
@@ -455,12 +480,12 @@ static void signals_go_to_the_group(void **state)
 	struct err e = ERR_NULL;
 	_cleanup_(spooled_free_p) struct spooled o;
 	WITH_BOX(b);
-	uint32_t num = box_sh(b, "sleep 30017 & echo up; wait");
+	uint32_t num = nap_sh(b, "%s & echo up; wait", nap(2));
 
 	assert_true(box_wait_output(b, num, "up", 5000));
 	assert_int_equal(guest_signal(b->guest, num, SIGTERM, false, &e), 0);
 	assert_true(box_wait_exit(b, num, 5000));
-	assert_true(wait_count("sleep 30017", 0, 5000));
+	assert_true(wait_count(nap(2), 0, 5000));
 	box_read(b, num, &o);
 	assert_int_equal(o.exit_code, 143);
 	assert_int_equal(guest_signal(b->guest, num, SIGTERM, false, &e), 0);
@@ -533,13 +558,13 @@ static void when_a_part_dies_the_sandbox_is_gone(struct guest_rig *r, enum rig_p
 	struct box *b = box_new(r);
 	struct err e = ERR_NULL;
 	_cleanup_(spooled_free_p) struct spooled o;
-	uint32_t num = box_sh(b, "echo up; (setsid sleep 30019 &); sleep 30019");
+	uint32_t num = nap_sh(b, "echo up; (setsid %s &); %s", nap(3));
 
 	assert_true(box_wait_output(b, num, "up", 5000));
-	assert_true(wait_count("sleep 30019", 3, 5000) || host_count("sleep 30019") > 0);
+	assert_true(host_count(nap(3)) > 0);
 	kill_part(r, b->id, which);
 	assert_true(box_wait_gone(b, 5000));
-	assert_true(wait_count("sleep 30019", 0, 5000));
+	assert_true(wait_count(nap(3), 0, 5000));
 	assert_int_equal(guest_signal(b->guest, num, SIGTERM, false, &e), -1);
 	assert_false(r->ops->alive(r->backend, b->id, b->generation));
 	box_read(b, num, &o);
@@ -569,10 +594,10 @@ static void destroy_leaves_no_process(void **state)
 	char id[SBX_ID_MAX];
 
 	for (int i = 0; i < 5; i++)
-		box_sh(b, "(setsid sleep 30021 &); sleep 30021 & sleep 30021");
+		nap_sh(b, "(setsid %s &); %s & %s", nap(4));
 	memcpy(id, b->id, sizeof(id));
 	box_free(b);
-	assert_int_equal(host_count("sleep 30021"), 0);
+	assert_int_equal(host_count(nap(4)), 0);
 	assert_int_equal(r->ops->destroy(r->backend, id, &e), 0); /* idempotent */
 	assert_false(r->ops->alive(r->backend, id, 7));
 }
