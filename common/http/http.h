@@ -61,6 +61,8 @@ int http_client_fd(const struct http_req *r);       /* for poll(POLLRDHUP) only 
 bool http_answered(const struct http_req *r);
 void http_add_header(struct http_req *r, const char *name, const char *value);
 void http_close_after(struct http_req *r);          /* Connection: close */
+/* This answer has no end of its own: a stop of the server cuts it at once. After the reply. */
+void http_cut_at_stop(struct http_req *r);
 void http_reply(struct http_req *r, int status, const char *type, const void *body, size_t len);
 /* Streaming answer; length -1: chunked. `read` blocks until it has 1..max bytes, 0 ends the body
  * well, -1 cuts the connection. `done` always runs once, on the same thread. */

@@ -29,7 +29,7 @@ struct conn {
 	gnutls_session_t tls;          /* NULL without TLS */
 	bool over_limit, upgraded;
 	_Atomic int64_t deadline_ms;   /* CLOCK_MONOTONIC; 0: none */
-	_Atomic bool waits;            /* for a header: may be cut when the server stops */
+	_Atomic bool waits;            /* for a header, or for ever: cut when the server stops */
 	pthread_t thread;              /* set with the first request line */
 	_Atomic bool has_thread;
 	struct conn *prev, *next;      /* under server->lock */

@@ -36,6 +36,11 @@ void conn_waits(struct conn *c, unsigned ms, bool header)
 	c->waits = header;
 }
 
+void http_cut_at_stop(struct http_req *r)
+{
+	r->conn->waits = true;
+}
+
 /* --- the sweeper --- */
 
 static void sweep(struct http_server *s)

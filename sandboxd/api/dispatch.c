@@ -232,6 +232,22 @@ static int run_handler(struct frame *f, struct err *e)
 	return f->handler->handle(c, e);
 }
 
+/* Followers of all events or of the list: they would use up every grace for nothing. */
+static bool never_ends(struct call *c)
+{
+	const char *key = c->match.route->id == ROUTE_events_all     ? "follow"
+			  : c->match.route->id == ROUTE_sandbox_list ? "watch"
+								     : NULL;
+	const char *value;
+	size_t len;
+	bool bad;
+
+	if (!key)
+		return false;
+	value = http_query(c->req, key, 0, &len, &bad);
+	return value && !strcmp(value, "1");
+}
+
 static void on_end(void *arg, struct http_req *r)
 {
 	struct frame *f = http_ctx(r);
@@ -242,6 +258,8 @@ static void on_end(void *arg, struct http_req *r)
 		f->complete = true;
 	else if (!http_answered(r))
 		reply_error(&f->call, &e);
+	if (f->complete && never_ends(&f->call))
+		http_cut_at_stop(r);
 	if (!http_answered(r)) {
 		err_set(&e, ERR_INTERNAL, "no answer was given");
 		reply_error(&f->call, &e);
