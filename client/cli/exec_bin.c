@@ -45,8 +45,7 @@ static int read_file(const char *file, char *buf, size_t size)
 	return 0;
 }
 
-/* The caller's directory inside the guest, or NULL when it lies elsewhere. Both paths are physical,
- * and the part they share must be the very same folder, so a bind mount elsewhere does not match. */
+/* The caller's directory inside the guest, or NULL when it lies elsewhere. Both paths are physical. */
 static char *guest_cwd(const char *file)
 {
 	_cleanup_free_ char *name = NULL, *root = NULL, *cwd = NULL;
@@ -63,9 +62,8 @@ static char *guest_cwd(const char *file)
 	n = strlen(root);
 	if (strncmp(cwd, root, n) != 0 || (cwd[n] && cwd[n] != '/'))
 		return NULL;
-	if (stat(root, &a) < 0 || (!cwd[n] && (stat(".", &b) < 0 || a.st_dev != b.st_dev || a.st_ino != b.st_ino)))
-		return NULL;
-	if (stat(".", &b) < 0 || a.st_dev != b.st_dev)
+	/* Same device: what else is mounted below fs/ is not the guest's. */
+	if (stat(root, &a) < 0 || stat(".", &b) < 0 || a.st_dev != b.st_dev)
 		return NULL;
 	return strdup(cwd[n] ? cwd + n : "/");
 }

@@ -309,16 +309,19 @@ static int loop(struct stream *st)
 	}
 }
 
-/* In raw mode the terminal sends ^C as a byte, so INT here comes from outside and is passed on too. */
+/* In raw mode the terminal sends ^C as a byte, so INT here comes from outside and is passed on too.
+ * What our parent has us ignore (nohup, a shell's background job) stays ignored. */
 static int open_signals(sigset_t *old)
 {
+	static const int ours[] = { SIGINT, SIGTERM, SIGHUP };
+	struct sigaction sa;
 	sigset_t set;
 
 	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGHUP);
 	sigaddset(&set, SIGWINCH);
+	for (size_t i = 0; i < ARRAY_LEN(ours); i++)
+		if (sigaction(ours[i], NULL, &sa) == 0 && sa.sa_handler != SIG_IGN)
+			sigaddset(&set, ours[i]);
 	pthread_sigmask(SIG_BLOCK, &set, old);
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }

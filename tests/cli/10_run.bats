@@ -1,0 +1,172 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# sbx run: exit codes, streams, signals, terminals.
+bats_require_minimum_version 1.5.0
+load helper
+
+setup_file() { cli_start; sbx new box >/dev/null; }
+teardown_file() { cli_stop; }
+
+@test "the exit code is the command's" {
+	run sbx run box sh -c 'exit 7'
+	[ "$status" -eq 7 ]
+	run sbx run box true
+	[ "$status" -eq 0 ]
+}
+
+@test "death by a signal is 128 and its number" {
+	run sbx run box sh -c 'kill -TERM $$'
+	[ "$status" -eq 143 ]
+}
+
+@test "a command that is not there is 127, one that cannot be executed 126, our failure 125" {
+	run -127 sbx run box no-such-command-x9
+	[[ $output == "sbx: "*"not found"* ]]
+	run sbx run box /etc
+	[ "$status" -eq 126 ]
+	run sbx run no-such-box true
+	[ "$status" -eq 125 ]
+	run sbx run -w /no-such-dir box true
+	[ "$status" -eq 125 ]
+	[[ $output == *cwd* ]]
+	SBX_ENDPOINT=unix://$T/absent run sbx run box true
+	[ "$status" -eq 125 ]
+	[[ $output == "sbx: cannot reach sandboxd at unix://$T/absent: "* ]]
+}
+
+@test "--timeout ends the command with 124" {
+	run sbx run --timeout 1 box sleep 30
+	[ "$status" -eq 124 ]
+}
+
+@test "standard output and standard error stay apart" {
+	out=$(sbx run box sh -c 'echo out; echo err >&2' 2>"$T/err")
+	[ "$out" = out ]
+	[ "$(cat "$T/err")" = err ]
+}
+
+@test "bytes go through unchanged in both directions" {
+	head -c 3000000 /dev/urandom >"$T/bytes"
+	sbx run box cat <"$T/bytes" | cmp - "$T/bytes"
+}
+
+@test "a command that does not read its input does not hold up its output" {
+	out=$(head -c 3000000 /dev/zero | sbx run box sh -c 'head -c 1000000 /dev/zero | wc -c; exec <&-; echo end' | tail -n 1)
+	[ "$out" = end ]
+}
+
+@test "output comes while the command runs" {
+	mkfifo "$T/live"
+	"$O/bin/sbx" run box sh -c 'echo first; exec sleep 20' >"$T/live" 3>&- &
+	read -r line <"$T/live"
+	[ "$line" = first ]
+	kill -TERM $!
+	wait $! || true
+	rm "$T/live"
+}
+
+@test "signals reach the remote command" {
+	for s in INT TERM HUP; do
+		env --default-signal "$O/bin/sbx" run box \
+			sh -c "trap 'echo got; exit 9' $s; echo ready; while :; do sleep 0.05; done" >"$T/sig" 3>&- &
+		pid=$!
+		cli_wait grep -q ready "$T/sig"
+		kill -$s $pid
+		code=0
+		wait $pid || code=$?
+		[ "$code" -eq 9 ]
+		grep -q got "$T/sig"
+	done
+}
+
+@test "a signal that our parent ignores is not passed on" {
+	nohup "$O/bin/sbx" run box sh -c "trap 'exit 9' HUP; echo ready; sleep 0.5; exit 0" >"$T/hup" 2>&1 </dev/null 3>&- &
+	cli_wait grep -q ready "$T/hup"
+	kill -HUP $!
+	wait $!
+}
+
+@test "a reader that leaves ends the command" {
+	sbx run box yes | head -n 1
+	[ "$(sbx ps -q box | wc -l)" -ge 1 ]
+	cli_wait sh -c "! '$O/bin/sbx' ps box | grep running | grep -q yes"
+}
+
+@test "-e takes a value, or one's own variable" {
+	MINE=own run sbx run -e GIVEN=g -e MINE -e NOT_SET_HERE box sh -c 'echo $GIVEN $MINE ${NOT_SET_HERE-unset}'
+	[ "$output" = "g own unset" ]
+}
+
+@test "options behind the command are the command's" {
+	run sbx run box echo -w --json -e
+	[ "$output" = "-w --json -e" ]
+	run sbx run box -- echo --
+	[ "$output" = "--" ]
+}
+
+@test "-d prints the number; logs, wait and ps know it" {
+	pid=$(sbx run -d box sh -c 'echo out; exit 4')
+	run sbx wait box "$pid"
+	[ "$status" -eq 4 ]
+	run sbx logs box "$pid"
+	[ "$output" = out ]
+	sbx ps box | grep -q "^$pid .*exited"
+}
+
+@test "a detached command sees the end of its input" {
+	pid=$(sbx run -d box cat)
+	run timeout 10 "$O/bin/sbx" wait box "$pid"
+	[ "$status" -eq 0 ]
+}
+
+@test "logs without -f shows a running command's output and returns" {
+	pid=$(sbx process start box sh -c 'echo so far; exec sleep 30')
+	cli_wait sh -c "'$O/bin/sbx' logs box $pid | grep -q 'so far'"
+	run timeout 5 "$O/bin/sbx" logs box "$pid"
+	[ "$output" = "so far" ]
+	sbx kill box "$pid" KILL
+	run sbx wait box "$pid"
+	[ "$status" -eq 137 ]
+}
+
+@test "stdin and attach work on a process that was started without them" {
+	pid=$(sbx --json process start -t box cat | tr ',' '\n' | sed -n 's/.*"pid"://p')
+	echo hello | sbx process stdin box "$pid"
+	sbx process stdin --close box "$pid" </dev/null
+	run sbx wait box "$pid"
+	[ "$status" -eq 0 ]
+	run sbx attach box "$pid"
+	[[ $output == *hello* ]]
+}
+
+@test "-t gives a terminal of our size" {
+	run script -qec "stty rows 33 cols 77; '$O/bin/sbx' run -t box stty size" /dev/null
+	[[ $output == *"33 77"* ]]
+}
+
+@test "a terminal's exit code comes through, and our terminal is put back" {
+	run script -qec "'$O/bin/sbx' run -t box sh -c 'exit 5'; echo code \$?; stty -a | grep -o -- '[-]*icanon'" /dev/null
+	[[ $output == *"code 5"* ]]
+	[[ $output != *-icanon* ]]
+}
+
+@test "a bin file runs its program in its sandbox with the caller's directory" {
+	id=$(sbx --json sandbox show box | tr ',' '\n' | sed -n 's/.*"id":"\(.*\)".*/\1/p')
+	mkdir -p "$T/m/box/bin" "$T/m/box/fs/tmp"
+	printf '#!%s --bin\n# sbx %s %s\n' "$(realpath "$O/bin/sbx")" "$SBX_ENDPOINT" "$id" >"$T/m/box/bin/sh"
+	chmod 755 "$T/m/box/bin/sh"
+	run "$T/m/box/bin/sh" -c 'exit 6'
+	[ "$status" -eq 6 ]
+	[ "$(echo hi | "$T/m/box/bin/sh" -c 'tr a-z A-Z')" = HI ]
+	here=$("$T/m/box/bin/sh" -c pwd)
+	there=$(cd "$T/m/box/fs/tmp" && "$T/m/box/bin/sh" -c pwd)
+	[[ $here == */sandbox/home ]]
+	[[ $there == */tmp ]]
+	[[ $there != */sandbox/home ]]
+}
+
+@test "a file that only looks like a bin file is refused" {
+	printf '#!/x --bin\n# sbx unix:///x box; rm\n' >"$T/fake"
+	run sbx --bin "$T/fake"
+	[ "$status" -eq 125 ]
+}

@@ -1,0 +1,247 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# Every other command, as typed.
+load helper
+
+setup_file() { cli_start; sbx new box >/dev/null; }
+teardown_file() { cli_stop; }
+
+@test "new prints the name, or the id when there is none" {
+	run sbx new other
+	[ "$output" = other ]
+	run sbx new
+	[[ $output =~ ^sbx_[0-9a-f]{16}$ ]]
+	sbx rm "$output" other
+}
+
+@test "new hands its options on" {
+	sbx new full --cpus 0.5 --memory 256 --disk 512 -e SECRET=hidden --label a=b --label c=d --network none \
+		--idle 600 --lifetime 3600
+	run sbx --json sandbox show full
+	for want in '"cpus":0.5' '"memory_mb":256' '"disk_mb":512' '"env_names":["SECRET"]' '"a":"b"' '"c":"d"' \
+		'"mode":"none"' '"idle_timeout_secs":600' '"lifetime_secs":3600'; do
+		[[ $output == *"$want"* ]] || { echo "$want is missing"; false; }
+	done
+	[[ $output != *hidden* ]]
+	sbx rm full
+}
+
+@test "ls shows live sandboxes, -a the ended ones, --label filters" {
+	sbx new marked --label mark=1 >/dev/null
+	run sbx ls -q --label mark=1
+	[ "$output" = marked ]
+	run sbx ls
+	[[ ${lines[0]} == "NAME "*"STATE"*"AGE" ]]
+	sbx rm marked
+	run sbx ls -q
+	[[ $output != *marked* ]]
+	run sbx ls -a
+	[[ $output == *marked*terminated* ]]
+}
+
+@test "set renames and labels" {
+	sbx new before >/dev/null
+	sbx sandbox set before --name after --label k=v
+	run sbx sandbox show after
+	[[ $output == *"labels"*"k=v"* ]]
+	sbx rm after
+}
+
+@test "rm of something unknown says so and goes on with the rest" {
+	sbx new known >/dev/null
+	run sbx rm unknown known
+	[ "$status" -eq 1 ]
+	[[ $output == "sbx: "* ]]
+	run sbx ls -q
+	[[ $output != *known* ]]
+}
+
+@test "--json is the API's answer byte for byte" {
+	sbx --json ls >"$T/a"
+	curl -s --unix-socket "$T/sock" http://localhost/v1/sandboxes >"$T/b"
+	[ "$(cat "$T/a")" = "$(cat "$T/b")" ]
+}
+
+@test "files go in and out, bytes and execute bit kept" {
+	head -c 100000 /dev/urandom >"$T/f"
+	chmod 755 "$T/f"
+	sbx cp "$T/f" box:/sandbox/home/f
+	sbx cp box:/sandbox/home/f "$T/g"
+	cmp "$T/f" "$T/g"
+	run sbx file ls -l box /sandbox/home
+	[[ $output == *0755*" f"* ]]
+	sbx cat box /sandbox/home/f | cmp - "$T/f"
+	echo text | sbx file put box /sandbox/home/t
+	[ "$(sbx cp box:/sandbox/home/t -)" = text ]
+	echo more | sbx cp - box:/sandbox/home/t
+	[ "$(sbx cat box /sandbox/home/t)" = more ]
+	sbx file rm box /sandbox/home/f /sandbox/home/t
+	run sbx file ls box /sandbox/home
+	[[ $output != *f* ]]
+}
+
+@test "an empty file is a file" {
+	: >"$T/empty"
+	sbx cp "$T/empty" box:/sandbox/home/empty
+	[ "$(sbx cat box /sandbox/home/empty | wc -c)" -eq 0 ]
+}
+
+@test "a file over 64 MiB goes in pieces" {
+	head -c 70000000 /dev/zero | tr '\0' x >"$T/big"
+	sbx cp "$T/big" box:/sandbox/home/big
+	sbx cp box:/sandbox/home/big "$T/big2"
+	cmp "$T/big" "$T/big2"
+	sbx file rm box /sandbox/home/big
+	rm -f "$T/big" "$T/big2"
+}
+
+@test "cp -r carries folders, links, empty folders and modes, both ways" {
+	mkdir -p "$T/tree/sub/empty"
+	echo a >"$T/tree/a"
+	printf '#!/bin/sh\n' >"$T/tree/sub/run"
+	chmod 755 "$T/tree/sub/run"
+	ln -s a "$T/tree/link"
+	run sbx cp "$T/tree" box:/sandbox/home/
+	[ "$status" -eq 1 ]
+	[[ $output == *"-r"* ]]
+	sbx cp -r "$T/tree" box:/sandbox/home/
+	sbx cp -r box:/sandbox/home/tree "$T/back"
+	diff -r "$T/tree" "$T/back"
+	[ "$(readlink "$T/back/link")" = a ]
+	[ -d "$T/back/sub/empty" ]
+	[ -x "$T/back/sub/run" ]
+	sbx file rm -r box /sandbox/home/tree
+	run sbx cat box /sandbox/home/tree/a
+	[ "$status" -eq 1 ]
+}
+
+@test "a link in the guest cannot lead a copy out of its target" {
+	mkdir -p "$T/outside"
+	sbx run box sh -c "mkdir -p evil; ln -s '$T/outside' evil/way; mkdir evil/deep; echo x > evil/deep/f"
+	mkdir -p "$T/into"
+	ln -s "$T/outside" "$T/into/deep"
+	run sbx cp -r box:/sandbox/home/evil "$T/into/."
+	[ -z "$(ls -A "$T/outside")" ]
+}
+
+@test "events list and follow" {
+	run sbx events box
+	[[ ${lines[0]} == *sandbox.created* ]]
+	"$O/bin/sbx" events -f box >"$T/follow" 3>&- &
+	pid=$!
+	sbx run box true
+	cli_wait grep -q process.exited "$T/follow"
+	kill $pid
+}
+
+@test "node, cordon, uncordon" {
+	run sbx node show
+	[[ $output == *capacity* ]]
+	sbx node cordon
+	run sbx new
+	[ "$status" -eq 1 ]
+	sbx node uncordon
+	run sbx new
+	[ "$status" -eq 0 ]
+	sbx rm "$output"
+}
+
+@test "a capability that is missing is said, with what to do" {
+	sbx capability | grep -q '^no .*gpu'
+	run sbx tunnel box 80
+	if ! sbx capability | grep -q '^yes  tunnel'; then
+		[ "$status" -eq 1 ]
+		[[ $output == *"sbx capability"* ]]
+	fi
+}
+
+@test "api sends any request" {
+	run sbx api GET /v1/health
+	[ "$output" = '{"status":"ok"}' ]
+	run sbx api POST /v1/sandboxes/box/run '{"argv":["true"]}'
+	[[ $output == *'"exit_code":0'* ]]
+	run sbx api GET /v1/no-such
+	[ "$status" -eq 1 ]
+	[[ $output == *"404 not_found"* ]]
+	echo raw | sbx api PUT '/v1/sandboxes/box/files?path=/sandbox/home/raw' -
+	[ "$(sbx cat box /sandbox/home/raw)" = raw ]
+}
+
+@test "wrong use is told, exit code 2" {
+	for words in "" "sandbox" "nonsense" "ls extra" "ls --memory 3" "new a b" "cp a b" "tunnel box x" "new --memory 1.5"; do
+		run sbx $words
+		[ "$status" -eq 2 ] || { echo "$words: $status"; false; }
+		[ -n "$output" ]
+	done
+}
+
+@test "help explains every command, options included" {
+	run sbx help
+	[ "$status" -eq 0 ]
+	for words in "run" "sandbox ls" "cp" "file put" "event follow"; do
+		run sbx help $words
+		[ "$status" -eq 0 ]
+		[[ $output == usage:* ]]
+	done
+	run sbx run --help
+	[[ $output == *--timeout* ]]
+}
+
+@test "completion knows nouns, verbs, options and sandboxes" {
+	sbx completion bash >"$T/completion"
+	bash -n "$T/completion"
+	words() { bash -c '. "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _sbx; echo "${COMPREPLY[@]}"' _ "$T/completion" "$@"; }
+	PATH=$O/bin:$PATH
+	[[ " $(words sbx '') " == *" run "*" sandbox "* || " $(words sbx '') " == *" sandbox "*" run "* ]]
+	[[ " $(words sbx sandbox '') " == *" ls "* ]]
+	[[ " $(words sbx run --ti) " == *" --timeout "* ]]
+	[[ " $(words sbx rm bo) " == *" box "* ]]
+}
+
+@test "version tells both, and says why when the server is away" {
+	run sbx version
+	[[ ${lines[0]} == "sbx "* ]]
+	[[ ${lines[1]} == "sandboxd "[0-9]* ]]
+	SBX_ENDPOINT=unix://$T/absent run sbx version
+	[ "$status" -eq 0 ]
+	[[ ${lines[1]} == *"cannot reach"* ]]
+}
+
+@test "doctor tells each thing and its mending, also as JSON" {
+	run sbx doctor
+	[[ $output == *openat2* ]]
+	[[ $output == *"WITHOUT isolation"* ]]
+	run sbx --json doctor
+	[[ $output == '{"ok":'*'"checks":['* ]]
+	SBX_ENDPOINT=unix://$T/absent run sbx doctor
+	[ "$status" -eq 1 ]
+	[[ $output == *mend:* ]]
+}
+
+@test "control bytes of a guest do not reach the terminal" {
+	sbx run box sh -c "touch \"\$(printf 'a\\033[31mb')\""
+	run sbx file ls box /sandbox/home
+	[[ $output != *$'\033'* ]]
+	[[ $output == *'\x1b'* ]]
+}
+
+@test "a token is asked for and taken from a private file" {
+	printf 'a-token-of-length-24-abc\n' >"$T/token"
+	chmod 600 "$T/token"
+	"$O/bin/sandboxd" --backend fake --listen "unix://$T/sock2" --state-dir "$T/state2" --token-file "$T/token" \
+		>"$T/log2" 2>&1 3>&- &
+	pid=$!
+	export SBX_ENDPOINT=unix://$T/sock2
+	cli_wait sbx api GET /v1/health
+	run sbx ls
+	[ "$status" -eq 1 ]
+	[[ $output == *--token-file* ]]
+	SBX_TOKEN_FILE=$T/token run sbx ls
+	[ "$status" -eq 0 ]
+	chmod 644 "$T/token"
+	run sbx --token-file "$T/token" ls
+	[ "$status" -eq 1 ]
+	[[ $output == *"chmod 600"* ]]
+	kill $pid
+	wait $pid || true
+}
