@@ -26,8 +26,12 @@
 #define MOVE_MS 30000       /* a request or answer that does not move for so long ends its connection */
 #define CONNECTIONS_MAX 256
 #define SWEEP_MS 1000
+#define LARGE (256 * 1024)
 
-struct buffers { char *in, *out; };
+struct buffers {
+	char *in, *out;
+	bool large;         /* much of them is in use: given back when there is nothing to do */
+};
 
 static int make_buffers(struct buffers *b)
 {
@@ -120,11 +124,17 @@ static void serve(struct worker *w, int fd, struct buffers *b)
 	if (!read_job(fd, &j, b->in) || !answer(fd, &j, job_run(&j)) ||
 		epoll_ctl(w->epoll_fd, EPOLL_CTL_MOD, fd, &ev) < 0)
 		end_connection(w, fd);
-	/* A large transfer must not keep its memory: the sandbox pays for it. */
-	if (j.q.data_len > 256 * 1024 || j.out_len > 256 * 1024) {
-		madvise(b->in, FILES_DATA_MAX, MADV_DONTNEED);
-		madvise(b->out, FILES_DATA_MAX, MADV_DONTNEED);
-	}
+	b->large |= j.q.data_len > LARGE || j.out_len > LARGE;
+}
+
+/* A large transfer must not keep its memory for ever: the sandbox pays for it. */
+static void release(struct buffers *b)
+{
+	if (!b->large)
+		return;
+	(void)madvise(b->in, FILES_DATA_MAX, MADV_DONTNEED);
+	(void)madvise(b->out, FILES_DATA_MAX, MADV_DONTNEED);
+	b->large = false;
 }
 
 /* One byte with one connection. False at the end of the control socket. */
@@ -178,7 +188,7 @@ static bool take_fsids(const struct worker *w)
 
 static void loop(struct worker *w)
 {
-	struct buffers b;
+	struct buffers b = { .large = false };
 
 	if (make_buffers(&b) < 0)
 		_exit(1);
@@ -186,12 +196,14 @@ static void loop(struct worker *w)
 		_exit(1);
 	for (;;) {
 		struct epoll_event ev;
-		int n = epoll_wait(w->epoll_fd, &ev, 1, any_handles(w) ? SWEEP_MS : -1);
+		int n = epoll_wait(w->epoll_fd, &ev, 1, b.large || any_handles(w) ? SWEEP_MS : -1);
 		if (n < 0 && errno != EINTR)
 			_exit(1);
 		sweep_now_and_then(w);
-		if (n <= 0)
+		if (n <= 0) {
+			release(&b);
 			continue;
+		}
 		if (ev.data.fd != w->control_fd)
 			serve(w, ev.data.fd, &b);
 		else if (!accept_connection(w))
