@@ -132,6 +132,7 @@ static int land(struct sandbox *s, struct err *e)
 		s->idle_since_ms = clock_mono_ms();
 		s->gone = NULL;
 		sandbox_save(s, false);
+		sandbox_changed(s);
 		pthread_cond_broadcast(&s->changed);
 	}
 	pthread_mutex_unlock(&s->lock);
@@ -197,9 +198,9 @@ static void take_back(struct sandbox *s, const struct progress *p)
 	s->gone = NULL;
 	s->state = SBX_TERMINATED;
 	s->ended = true;
+	sandbox_changed(s);
 	pthread_cond_broadcast(&s->changed);
 	pthread_mutex_unlock(&s->lock);
-	sandbox_changed(s);
 }
 
 static int check_disk(struct core *c, struct err *e)
@@ -240,7 +241,6 @@ int sandbox_create(struct core *c, const struct create_body *body, bool (*gone)(
 	sandbox_changed(s);
 	if (check_disk(c, e) < 0 || make(s, &p, e) < 0)
 		return fail(s, &p, e);
-	sandbox_changed(s);
 	*ret = s;
 	return 0;
 }

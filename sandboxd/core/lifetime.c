@@ -175,6 +175,7 @@ int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e)
 		audit_event(s->core->audit, "sandbox.terminated", s->id,
 			json_pack("{s:s}", "reason", reason));
 		ticket = sandbox_save(s, true);
+		sandbox_changed(s);
 	}
 	pthread_cond_broadcast(&s->changed);
 	while (step == END_WAIT_CREATE && s->state == SBX_PENDING)
@@ -184,7 +185,6 @@ int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e)
 	pthread_mutex_unlock(&s->lock);
 	if (step < END_AGAIN)
 		return 0;
-	sandbox_changed(s);
 	rc = end_runtime(s, ticket, e ? e : &local);
 	if (step == END_NOW)
 		lifetime_forget(s->core);

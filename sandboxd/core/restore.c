@@ -49,6 +49,7 @@ static int take_back(struct sandbox *s, struct err *e)
 	pthread_mutex_lock(&s->lock);
 	s->state = SBX_RUNNING;
 	s->idle_since_ms = clock_mono_ms();
+	sandbox_changed(s);
 	sandbox_save(s, false); /* a create that was under way has landed after all */
 	pthread_mutex_unlock(&s->lock);
 	registry_land(&c->reg, s, NULL);

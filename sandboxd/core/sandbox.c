@@ -49,6 +49,7 @@ static void sandbox_free(struct sandbox *s)
 {
 	proc_free_all(s);
 	close_p(&s->run_dirfd);
+	free(s->text);
 	free(s->image);
 	free(s->name);
 	map_free(&s->env);

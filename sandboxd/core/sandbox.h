@@ -76,6 +76,8 @@ struct sandbox {
 	struct proc *procs;        /* uthash by number; owned by proc.c */
 	uint32_t next_num;
 	unsigned running_procs;
+	char *text;                /* sandbox_json as text when text_version == version; else stale */
+	uint64_t text_version;
 
 	/* under the registry's lock; registry.c only */
 	char reg_name[NAME_MAX_LEN + 1];
@@ -119,5 +121,6 @@ bool update_body_empty(const struct update_body *body);
  * "failed". */
 int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e);
 json_t *sandbox_json(struct sandbox *s); /* 8.2; takes the lock itself; NULL: out of memory */
+char *sandbox_text(struct sandbox *s);   /* the same as text, kept until it changes; caller frees */
 
 #endif

@@ -163,13 +163,13 @@ int sandbox_update(struct sandbox *s, const struct update_body *b, bool backgrou
 			s->idle_since_ms = clock_mono_ms();
 		over = s->lifetime_secs > 0 &&
 			clock_wall_ns() >= s->created_ns + s->lifetime_secs * 1000000000;
+		sandbox_changed(s);
 		pthread_cond_broadcast(&s->changed);
 	}
 	pthread_mutex_unlock(&s->lock);
 	if (rc < 0)
 		return -1;
 	*e = (struct err)ERR_NULL;
-	sandbox_changed(s);
 	if (over)
 		return sandbox_terminate(s, "lifetime", e);
 	return store_wait(s->core->store, ticket, e);

@@ -40,11 +40,11 @@ static void put_timeouts(json_t *o, const struct sandbox *s)
 	}
 }
 
-json_t *sandbox_json(struct sandbox *s)
+/* Lock held. */
+static json_t *build(const struct sandbox *s)
 {
 	json_t *o = json_object();
 
-	pthread_mutex_lock(&s->lock);
 	json_object_set_new(o, "id", json_string(s->id));
 	if (s->name)
 		json_object_set_new(o, "name", json_string(s->name));
@@ -60,8 +60,34 @@ json_t *sandbox_json(struct sandbox *s)
 	put_timeouts(o, s);
 	if (s->labels.n)
 		json_object_set_new(o, "labels", map_json(&s->labels));
+	return o;
+}
+
+json_t *sandbox_json(struct sandbox *s)
+{
+	json_t *o;
+
+	pthread_mutex_lock(&s->lock);
+	o = build(s);
 	pthread_mutex_unlock(&s->lock);
 	return o;
+}
+
+/* A listing of many is mostly the same as the one before. */
+char *sandbox_text(struct sandbox *s)
+{
+	char *copy;
+
+	pthread_mutex_lock(&s->lock);
+	if (!s->text || s->text_version != __atomic_load_n(&s->version, __ATOMIC_ACQUIRE)) {
+		_cleanup_json_ json_t *o = build(s);
+		free(s->text);
+		s->text = json_text(o);
+		s->text_version = __atomic_load_n(&s->version, __ATOMIC_ACQUIRE);
+	}
+	copy = s->text ? strdup(s->text) : NULL;
+	pthread_mutex_unlock(&s->lock);
+	return copy;
 }
 
 static json_t *limits_json(const struct core *c)
