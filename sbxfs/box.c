@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT */
+/* A small cache in front of GET /v1/sandboxes and GET /v1/sandboxes/{ref}. */
+#include "sbxfs/box.h"
+
+#include "sbxfs/nodes.h"
+#include "sbxfs/remote.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SLOTS 1024
+#define FRESH_MS 100
+
+struct slot {
+	char ref[SBX_ID_MAX];
+	json_t *obj;
+	uint64_t at_ms, gen;
+};
+struct boxes {
+	pthread_mutex_t lock;
+	struct slot slots[SLOTS];
+	struct slot all;
+};
+
+int boxes_new(struct boxes **ret)
+{
+	*ret = calloc(1, sizeof(**ret));
+	if (!*ret)
+		return -ENOMEM;
+	pthread_mutex_init(&(*ret)->lock, NULL);
+	return 0;
+}
+
+void boxes_free(struct boxes *b)
+{
+	if (!b)
+		return;
+	for (size_t n = 0; n < SLOTS; n++)
+		json_decref(b->slots[n].obj);
+	json_decref(b->all.obj);
+	pthread_mutex_destroy(&b->lock);
+	free(b);
+}
+
+static struct slot *slot_of(struct boxes *b, const char *ref)
+{
+	uint32_t h = 2166136261u;
+
+	while (*ref)
+		h = (h ^ (unsigned char)*ref++) * 16777619u;
+	return &b->slots[h % SLOTS];
+}
+
+static json_t *slot_take(struct req *q, struct slot *s, const char *ref)
+{
+	struct boxes *b = q->m->boxes;
+	json_t *obj = NULL;
+
+	pthread_mutex_lock(&b->lock);
+	if (s->obj && !strcmp(s->ref, ref) && s->gen == atomic_load(&q->m->gen) &&
+		now_ms() - s->at_ms < FRESH_MS)
+		obj = json_incref(s->obj);
+	pthread_mutex_unlock(&b->lock);
+	if (obj)
+		atomic_fetch_add(&q->m->stats.cache_hits, 1);
+	return obj;
+}
+
+static void slot_put(struct req *q, struct slot *s, const char *ref, json_t *obj, uint64_t gen)
+{
+	struct boxes *b = q->m->boxes;
+
+	pthread_mutex_lock(&b->lock);
+	json_decref(s->obj);
+	s->obj = json_incref(obj);
+	(void)snprintf(s->ref, sizeof(s->ref), "%s", ref);
+	s->at_ms = now_ms();
+	s->gen = gen;
+	pthread_mutex_unlock(&b->lock);
+}
+
+static const char *word(const json_t *o, const char *key, size_t max)
+{
+	const char *s = json_string_value(json_object_get(o, key));
+
+	return s && strlen(s) < max ? s : "";
+}
+
+const char *box_id(const json_t *o)
+{
+	const char *id = word(o, "id", SBX_ID_MAX);
+
+	return id_is_sandbox(id) ? id : "";
+}
+
+const char *box_name(const json_t *o)
+{
+	const char *name = word(o, "name", NAME_MAX_LEN + 1);
+
+	return name_ok(name) ? name : "";
+}
+
+bool box_is_live(const json_t *o)
+{
+	const char *state = word(o, "state", 32);
+
+	return state[0] && strcmp(state, "terminated");
+}
+
+const char *box_entry(const json_t *o)
+{
+	const char *name = box_name(o);
+
+	return name[0] && !node_is_reserved(name) ? name : box_id(o);
+}
+
+int box_get(struct req *q, const char *ref, json_t **ret)
+{
+	struct slot *s = slot_of(q->m->boxes, ref);
+	uint64_t gen = atomic_load(&q->m->gen);
+	json_t *obj;
+	int rc;
+
+	obj = slot_take(q, s, ref);
+	if (obj) {
+		*ret = obj;
+		return 0;
+	}
+	rc = remote_json(q, "GET", sbx_path("/v1/sandboxes/%s", ref), NULL, &obj);
+	if (rc < 0)
+		return rc;
+	if (!box_id(obj)[0]) {
+		json_decref(obj);
+		return refuse(q, EPROTO, "the server's answer is not a sandbox");
+	}
+	slot_put(q, s, ref, obj, gen);
+	*ret = obj;
+	return 0;
+}
+
+int box_all(struct req *q, json_t **ret)
+{
+	uint64_t gen = atomic_load(&q->m->gen);
+	json_t *body, *list;
+	int rc;
+
+	list = slot_take(q, &q->m->boxes->all, "");
+	if (list) {
+		*ret = list;
+		return 0;
+	}
+	rc = remote_json(q, "GET", sbx_path("/v1/sandboxes"), NULL, &body);
+	if (rc < 0)
+		return rc;
+	list = json_incref(json_object_get(body, "sandboxes"));
+	json_decref(body);
+	if (!json_is_array(list)) {
+		json_decref(list);
+		return refuse(q, EPROTO, "the server's listing cannot be read");
+	}
+	slot_put(q, &q->m->boxes->all, "", list, gen);
+	*ret = list;
+	return 0;
+}
+
+int box_patch(struct req *q, const char *id, json_t *body)
+{
+	int rc;
+
+	q->acts = true;
+	rc = remote_json(q, "PATCH", sbx_path("/v1/sandboxes/%s", id), body, NULL);
+	if (rc == 0)
+		mount_touch(q->m);
+	return rc;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* What the server says about its sandboxes, kept for a tenth of a second or until something
+ * changes. JSON values are shared and must not be changed; callers drop their reference. */
+#ifndef SBXFS_BOX_H
+#define SBXFS_BOX_H
+
+#include "sbxfs/mount.h"
+
+int boxes_new(struct boxes **ret);
+void boxes_free(struct boxes *b);
+
+/* The object by id or name. */
+int box_get(struct req *q, const char *ref, json_t **ret);
+/* All of them, an array, newest first. */
+int box_all(struct req *q, json_t **ret);
+/* PATCH with a body that is taken. */
+int box_patch(struct req *q, const char *id, json_t *body);
+
+/* Members of an object, checked; "" when absent or not fit. */
+const char *box_id(const json_t *o);
+const char *box_name(const json_t *o);
+bool box_is_live(const json_t *o);
+/* The name of its directory: its name, or its id when it has none or a word of the root has it. */
+const char *box_entry(const json_t *o);
+
+#endif

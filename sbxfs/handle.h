@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/* Open files and directories: what fi->fh points to. */
+#ifndef SBXFS_HANDLE_H
+#define SBXFS_HANDLE_H
+
+#include "sbxfs/inode.h"
+#include "sbxfs/nodes.h"
+
+struct feed;
+struct tree_file;
+struct tree_dir;
+
+struct handle {
+	struct inode *inode; /* referenced */
+	int flags;           /* of the open */
+	pthread_mutex_t lock;
+
+	/* under lock: control files */
+	struct text doc;     /* collected so far */
+	int pending;         /* -errno that the next write is to get */
+	bool failed, done, wrote;
+	size_t cursor;       /* reads of a read-write handle */
+
+	/* streams */
+	struct feed *feed;   /* fixed */
+	uint64_t pos;        /* under the feed's lock */
+
+	/* directories: a snapshot, under lock */
+	struct lister list;
+	bool listed;
+
+	struct tree_file *file; /* guest tree */
+	struct tree_dir *dir;
+};
+
+struct handle *handle_new(struct mount *m, struct inode *i, int flags);
+void handle_free(struct mount *m, struct handle *h);
+
+#endif

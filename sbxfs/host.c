@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/* The few things that concern this machine. */
+#include "sbxfs/host.h"
+
+#include "common/base/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define READ_AHEAD_KB 4096
+
+static void run_fusermount(const char *mountpoint)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		execlp("fusermount3", "fusermount3", "-u", "-z", "-q", mountpoint, (char *)NULL);
+		_exit(127);
+	}
+	if (pid > 0)
+		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+			;
+}
+
+void host_detach_dead(const char *mountpoint)
+{
+	struct stat st;
+
+	/* Only the kernel says this, and only when the program behind the mount is gone. */
+	if (stat(mountpoint, &st) == 0 || (errno != ENOTCONN && errno != ECONNABORTED))
+		return;
+	if (umount2(mountpoint, MNT_DETACH) < 0)
+		run_fusermount(mountpoint);
+}
+
+/* "36 25 0:34 / /mnt ..." : the device of the last mount at that place. */
+static int device_of(const char *mountpoint, char *out, size_t size)
+{
+	char *real = NULL, *line = NULL, dev[32], at[4096];
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	size_t cap = 0;
+	int found = -1;
+
+	if (!f)
+		return -1;
+	/* realpath would ask the mount itself; its parent is enough. */
+	real = strdup(mountpoint);
+	while (real && getline(&line, &cap, f) > 0) {
+		if (sscanf(line, "%*d %*d %31s %*s %4095s", dev, at) != 2 || strcmp(at, real))
+			continue;
+		(void)snprintf(out, size, "%s", dev);
+		found = 0;
+	}
+	fclose(f);
+	free(line);
+	free(real);
+	return found;
+}
+
+void host_read_ahead(const char *mountpoint)
+{
+	char dev[32], path[128];
+	FILE *f;
+
+	if (device_of(mountpoint, dev, sizeof(dev)) < 0)
+		return;
+	(void)snprintf(path, sizeof(path), "/sys/class/bdi/%s/read_ahead_kb", dev);
+	f = fopen(path, "we");
+	if (!f)
+		return;
+	fprintf(f, "%d\n", READ_AHEAD_KB);
+	if (fclose(f) != 0)
+		log_debug("read-ahead stays as it is: %s", strerror(errno));
+}

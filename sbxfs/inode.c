@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: MIT */
+/* The table of inodes: one hash over what identifies an inode, counts of the kernel and of us. */
+#include "sbxfs/inode.h"
+
+#include "sbxfs/inodes.h"
+#include "sbxfs/nodes.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t mix(uint64_t h, const void *buf, size_t len)
+{
+	const unsigned char *p = buf;
+
+	while (len--)
+		h = (h ^ *p++) * 0x100000001b3ull;
+	return h;
+}
+
+static uint64_t hash_name(const struct node *node, const char *box, const char *arg, uid_t uid)
+{
+	uint64_t h = mix(0xcbf29ce484222325ull, &node, sizeof(node));
+
+	h = mix(h, box, strlen(box) + 1);
+	h = mix(h, arg, strlen(arg) + 1);
+	return mix(h, &uid, sizeof(uid));
+}
+
+static uint64_t hash_tree(const char *box, const struct tree_id *id)
+{
+	uint64_t h = mix(0x84222325cbf29ce4ull, id, sizeof(*id));
+
+	return mix(h, box, strlen(box) + 1);
+}
+
+static uint64_t hash_of(const struct inode *i)
+{
+	return i->is_tree ? hash_tree(i->box, &i->tid) : hash_name(i->node, i->box, i->arg, i->uid);
+}
+
+/* Stable for the life of the object: made from its name in the tree, not from our memory. */
+static uint64_t shown_ino(const struct node *node, const char *box, const char *arg)
+{
+	uint64_t id = (uint64_t)node->id, h = mix(0xcbf29ce484222325ull, &id, sizeof(id));
+
+	h = mix(h, box, strlen(box) + 1);
+	h = mix(h, arg, strlen(arg) + 1);
+	return h >> 1 ? h >> 1 : 2;
+}
+
+int inodes_new(struct mount *m, struct inodes **ret)
+{
+	struct inodes *t = calloc(1, sizeof(*t));
+	int rc;
+
+	if (!t)
+		return -ENOMEM;
+	pthread_mutex_init(&t->lock, NULL);
+	*ret = m->inodes = t;
+	rc = inode_virtual(m, node_by_id(N_ROOT), "", "", 0, &t->root);
+	if (rc < 0) {
+		pthread_mutex_destroy(&t->lock);
+		free(t);
+		*ret = m->inodes = NULL;
+	}
+	return rc;
+}
+
+static void inode_free(struct inode *i)
+{
+	pthread_mutex_destroy(&i->tree_lock);
+	free(i->arg);
+	free(i->data);
+	free(i);
+}
+
+void inodes_free(struct inodes *t)
+{
+	if (!t)
+		return;
+	for (size_t b = 0; b < INODE_BUCKETS; b++) {
+		struct link *l;
+
+		while ((l = t->links[b])) {
+			t->links[b] = l->hash_next;
+			free(l->name);
+			free(l);
+		}
+	}
+	while (t->all) {
+		struct entry *e = t->all;
+
+		t->all = e->next;
+		inode_free(&e->inode);
+	}
+	pthread_mutex_destroy(&t->lock);
+	free(t);
+}
+
+size_t inodes_count(struct inodes *t)
+{
+	size_t n;
+
+	pthread_mutex_lock(&t->lock);
+	n = t->count;
+	pthread_mutex_unlock(&t->lock);
+	return n;
+}
+
+struct inode *inode_root(struct mount *m)
+{
+	return m->inodes->root;
+}
+
+struct inode *inode_get(struct mount *m, fuse_ino_t nodeid)
+{
+	return nodeid == FUSE_ROOT_ID ? m->inodes->root : (struct inode *)(uintptr_t)nodeid;
+}
+
+fuse_ino_t inode_nodeid(struct mount *m, const struct inode *i)
+{
+	return i == m->inodes->root ? FUSE_ROOT_ID : (fuse_ino_t)(uintptr_t)i;
+}
+
+static struct inode *inode_new(struct inodes *t, const struct node *node, const char *box,
+	const char *arg)
+{
+	struct entry *e = calloc(1, sizeof(*e));
+	struct inode *i;
+
+	if (!e)
+		return NULL;
+	i = &e->inode;
+	i->arg = strdup(arg);
+	if (!i->arg) {
+		free(e);
+		return NULL;
+	}
+	pthread_mutex_init(&i->tree_lock, NULL);
+	i->node = node;
+	strncpy(i->box, box, sizeof(i->box) - 1);
+	i->refs = 1;
+	i->generation = ++t->generation;
+	e->next = t->all;
+	if (t->all)
+		t->all->prev = e;
+	t->all = e;
+	t->count++;
+	return i;
+}
+
+static void hash_in(struct inodes *t, struct inode *i)
+{
+	struct inode **b = &t->buckets[hash_of(i) % INODE_BUCKETS];
+
+	i->next = *b;
+	*b = i;
+	i->hashed = true;
+}
+
+static void hash_out(struct inodes *t, struct inode *i)
+{
+	struct inode **p = &t->buckets[hash_of(i) % INODE_BUCKETS];
+
+	if (!i->hashed)
+		return;
+	while (*p != i)
+		p = &(*p)->next;
+	*p = i->next;
+	i->hashed = false;
+}
+
+static struct inode *find_name(struct inodes *t, const struct node *node, const char *box,
+	const char *arg, uid_t uid)
+{
+	struct inode *i = t->buckets[hash_name(node, box, arg, uid) % INODE_BUCKETS];
+
+	for (; i; i = i->next)
+		if (i->node == node && !i->is_tree && i->uid == uid && !strcmp(i->box, box) &&
+			!strcmp(i->arg, arg))
+			return i;
+	return NULL;
+}
+
+int inode_virtual(struct mount *m, const struct node *node, const char *box, const char *arg,
+	uid_t uid, struct inode **ret)
+{
+	struct inodes *t = m->inodes;
+	struct inode *i;
+
+	pthread_mutex_lock(&t->lock);
+	i = find_name(t, node, box, arg, uid);
+	if (i) {
+		i->refs++;
+	} else if ((i = inode_new(t, node, box, arg))) {
+		i->uid = uid;
+		i->ino = shown_ino(node, box, arg);
+		clock_gettime(CLOCK_REALTIME, &i->mtime);
+		hash_in(t, i);
+	}
+	pthread_mutex_unlock(&t->lock);
+	*ret = i;
+	return i ? 0 : -ENOMEM;
+}
+
+#define RENDERING_MS 100
+
+struct inode *inode_rendering(struct mount *m, const struct node *node, const char *box,
+	const char *arg, uid_t uid)
+{
+	struct inodes *t = m->inodes;
+	struct inode *i;
+
+	pthread_mutex_lock(&t->lock);
+	i = find_name(t, node, box, arg, uid);
+	if (i && (now_ms() - i->made_ms > RENDERING_MS || i->made_gen != atomic_load(&m->gen)))
+		i = NULL;
+	if (i)
+		i->refs++;
+	pthread_mutex_unlock(&t->lock);
+	return i;
+}
+
+static struct inode *rendering_new(struct mount *m, const struct node *node, const char *box,
+	const char *arg, uid_t uid)
+{
+	struct inode *i = inode_new(m->inodes, node, box, arg);
+
+	if (!i)
+		return NULL;
+	i->uid = uid;
+	/* The text's own number: two texts of one file are two inodes for everyone who compares. */
+	i->ino = (shown_ino(node, box, arg) ^ (i->generation << 40)) & INT64_MAX;
+	clock_gettime(CLOCK_REALTIME, &i->mtime);
+	hash_in(m->inodes, i);
+	return i;
+}
+
+int inode_render(struct mount *m, const struct node *node, const char *box, const char *arg,
+	uid_t uid, char *data, size_t size, uint64_t gen, struct inode **ret)
+{
+	struct inodes *t = m->inodes;
+	struct inode *i;
+
+	pthread_mutex_lock(&t->lock);
+	i = find_name(t, node, box, arg, uid);
+	if (i && i->size == size && (!size || !memcmp(i->data, data, size))) {
+		i->refs++;
+		free(data);
+	} else {
+		if (i)
+			hash_out(t, i);
+		i = rendering_new(m, node, box, arg, uid);
+		if (i) {
+			i->data = data;
+			i->size = size;
+		} else {
+			free(data);
+		}
+	}
+	if (i) {
+		i->made_ms = now_ms();
+		i->made_gen = gen;
+	}
+	pthread_mutex_unlock(&t->lock);
+	*ret = i;
+	return i ? 0 : -ENOMEM;
+}
+
+static struct inode *find_tree(struct inodes *t, const char *box, const struct tree_id *id)
+{
+	struct inode *i = t->buckets[hash_tree(box, id) % INODE_BUCKETS];
+
+	for (; i; i = i->next)
+		if (i->is_tree && !memcmp(&i->tid, id, sizeof(*id)) && !strcmp(i->box, box))
+			return i;
+	return NULL;
+}
+
+int inode_tree(struct mount *m, const struct node *node, const char *box, const struct tree_id *id,
+	struct inode **ret)
+{
+	struct inodes *t = m->inodes;
+	struct inode *i;
+
+	pthread_mutex_lock(&t->lock);
+	i = find_tree(t, box, id);
+	if (i) {
+		i->refs++;
+	} else if ((i = inode_new(t, node, box, ""))) {
+		i->is_tree = true;
+		i->tid = *id;
+		i->ino = id->ino;
+		hash_in(t, i);
+	}
+	pthread_mutex_unlock(&t->lock);
+	*ret = i;
+	return i ? 0 : -ENOMEM;
+}
+
+void inode_ref(struct mount *m, struct inode *i)
+{
+	pthread_mutex_lock(&m->inodes->lock);
+	i->refs++;
+	pthread_mutex_unlock(&m->inodes->lock);
+}
+
+static void entry_drop(struct inodes *t, struct inode *i)
+{
+	struct entry *e = (struct entry *)i;
+
+	if (e->prev)
+		e->prev->next = e->next;
+	else
+		t->all = e->next;
+	if (e->next)
+		e->next->prev = e->prev;
+	t->count--;
+	inode_free(i);
+}
+
+/* Lock held. Frees it when nobody counts it, then the parents that only its names held. */
+static void inode_reap(struct inodes *t, struct inode *i)
+{
+	struct inode *todo[64];
+	size_t n = 0;
+
+	todo[n++] = i;
+	while (n) {
+		i = todo[--n];
+		if (i->nlookup || i->refs || i == t->root)
+			continue;
+		while (i->links) {
+			struct link *l = i->links;
+			struct inode *parent = l->parent;
+
+			link_drop(t, l);
+			parent->refs--;
+			if (n < 64)
+				todo[n++] = parent;
+		}
+		hash_out(t, i);
+		entry_drop(t, i);
+	}
+}
+
+void inode_unref(struct mount *m, struct inode *i)
+{
+	struct inodes *t = m->inodes;
+
+	if (!i)
+		return;
+	pthread_mutex_lock(&t->lock);
+	i->refs--;
+	inode_reap(t, i);
+	pthread_mutex_unlock(&t->lock);
+}
+
+void inode_looked(struct mount *m, struct inode *i)
+{
+	pthread_mutex_lock(&m->inodes->lock);
+	i->nlookup++;
+	pthread_mutex_unlock(&m->inodes->lock);
+}
+
+void inode_forget(struct mount *m, struct inode *i, uint64_t n)
+{
+	struct inodes *t = m->inodes;
+
+	pthread_mutex_lock(&t->lock);
+	i->nlookup = n < i->nlookup ? i->nlookup - n : 0;
+	inode_reap(t, i);
+	pthread_mutex_unlock(&t->lock);
+}

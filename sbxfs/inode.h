@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/* The table of inodes that the kernel knows. Its node id is the address of ours; a generation keeps
+ * a later one at the same address apart. Three sorts share the struct: directories and files with a
+ * name in the tree of nodes, renderings (2.2: the text of a file at one moment is an inode of its
+ * own), and objects of a guest's tree.
+ *
+ * Threads: all functions take the table's lock themselves; what a comment calls fixed never changes
+ * after the inode was made. */
+#ifndef SBXFS_INODE_H
+#define SBXFS_INODE_H
+
+#include "sbxfs/mount.h"
+
+#include <sys/stat.h>
+
+struct node;
+struct tree_file;
+
+struct tree_id {
+	uint64_t dev, ino, gen;
+};
+
+struct inode {
+	/* fixed */
+	const struct node *node;
+	char box[SBX_ID_MAX]; /* sandbox id, or "" */
+	char *arg;            /* process, draft, label, program ...; "" when the node needs none */
+	uid_t uid;            /* of files that differ by reader */
+	uint64_t ino;         /* st_ino of virtual files */
+	uint64_t generation;
+	struct tree_id tid;   /* guest tree only */
+	bool is_tree;
+	char *data;           /* renderings: the text */
+	size_t size;
+	struct timespec mtime;
+
+	/* under the table's lock */
+	struct inode *next;
+	uint64_t nlookup;
+	unsigned refs;
+	bool hashed;
+	uint64_t made_ms, made_gen; /* renderings: when the text was fetched last */
+	struct link *links;         /* guest tree: names by which it was seen, newest first */
+
+	/* under tree_lock */
+	pthread_mutex_t tree_lock;
+	uint64_t attr_ms, attr_gen; /* when `known` (of an event log: the text) was fetched */
+	/* guest tree */
+	struct tree_file *files;    /* open ones */
+	struct stat known;          /* last attributes, as shown */
+	bool is_known;
+	char version[80];           /* of the pages that the kernel may hold; "": none of worth */
+};
+
+/* A name of a guest object: parent (referenced) and one path element, raw bytes. */
+struct link {
+	struct link *next;       /* of the same inode */
+	struct link *hash_next;
+	struct inode *parent, *child;
+	char *name;
+};
+
+int inodes_new(struct mount *m, struct inodes **ret);
+void inodes_free(struct inodes *t);
+size_t inodes_count(struct inodes *t);
+
+struct inode *inode_root(struct mount *m);
+struct inode *inode_get(struct mount *m, fuse_ino_t nodeid); /* borrowed for the request */
+fuse_ino_t inode_nodeid(struct mount *m, const struct inode *i);
+
+/* Finds or makes a virtual inode; *ret is referenced (not looked up). */
+int inode_virtual(struct mount *m, const struct node *node, const char *box, const char *arg,
+	uid_t uid, struct inode **ret);
+/* The rendering of (node, box, arg, uid) that is fresh enough, referenced, or NULL. */
+struct inode *inode_rendering(struct mount *m, const struct node *node, const char *box,
+	const char *arg, uid_t uid);
+/* Gives the current rendering when its text is the same, else makes a new one. `data` is taken. */
+int inode_render(struct mount *m, const struct node *node, const char *box, const char *arg,
+	uid_t uid, char *data, size_t size, uint64_t gen, struct inode **ret);
+/* Finds or makes the inode of a guest object. Referenced. */
+int inode_tree(struct mount *m, const struct node *node, const char *box, const struct tree_id *id,
+	struct inode **ret);
+
+void inode_ref(struct mount *m, struct inode *i);
+void inode_unref(struct mount *m, struct inode *i);
+/* The kernel counts one more, n fewer. */
+void inode_looked(struct mount *m, struct inode *i);
+void inode_forget(struct mount *m, struct inode *i, uint64_t n);
+
+/* Names of guest objects. */
+int link_add(struct mount *m, struct inode *parent, const char *name, struct inode *child);
+void link_remove(struct mount *m, struct inode *parent, const char *name);
+void link_rename(struct mount *m, struct inode *p1, const char *n1, struct inode *p2, const char *n2,
+	bool exchange);
+/* The child under that name, referenced, or NULL. */
+struct inode *link_find(struct mount *m, struct inode *parent, const char *name);
+/* Absolute guest path of the inode, or of `name` in it; -ESTALE when no name leads to it. */
+int link_path(struct mount *m, struct inode *i, const char *name, char *out, size_t size);
+/* Path elements from the guest's root to the directory that holds `i`, the fewest that any of its
+ * names gives; -1: unknown. */
+int link_depth(struct mount *m, struct inode *i);
+
+#endif

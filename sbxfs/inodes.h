@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/* Inside of the inode table; only inode.c and links.c include this. */
+#ifndef SBXFS_INODES_H
+#define SBXFS_INODES_H
+
+#include "sbxfs/inode.h"
+
+#define INODE_BUCKETS 65536u
+
+struct entry {
+	struct inode inode; /* first: an inode is its entry */
+	struct entry *next, *prev;
+};
+
+struct inodes {
+	pthread_mutex_t lock;
+	/* under lock */
+	struct inode *buckets[INODE_BUCKETS];
+	struct link *links[INODE_BUCKETS]; /* by parent and name */
+	struct entry *all;
+	struct inode *root;
+	uint64_t generation;
+	size_t count;
+};
+
+/* Lock held: takes a name out of both lists and frees it; the parent's reference stays with the
+ * caller. */
+void link_drop(struct inodes *t, struct link *l);
+
+#endif

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: MIT */
+/* Names of guest objects: which path the kernel believes an inode has. Requests about a path are
+ * made from here, and how far a symbolic link may climb is counted here. */
+#include "sbxfs/inodes.h"
+#include "sbxfs/nodes.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LINKS_MAX 8      /* names remembered for one inode */
+#define DEPTH_MAX 2048   /* path elements; a path has at most 4096 bytes */
+#define STEPS_MAX 20000  /* of the search for the shortest way up */
+
+static struct link **bucket(struct inodes *t, const struct inode *parent, const char *name)
+{
+	uint64_t h = (uint64_t)(uintptr_t)parent * 0x9e3779b97f4a7c15ull;
+
+	while (*name)
+		h = (h ^ (unsigned char)*name++) * 0x100000001b3ull;
+	return &t->links[(h ^ h >> 32) % INODE_BUCKETS];
+}
+
+static struct link *find(struct inodes *t, const struct inode *parent, const char *name)
+{
+	struct link *l = *bucket(t, parent, name);
+
+	while (l && (l->parent != parent || strcmp(l->name, name)))
+		l = l->hash_next;
+	return l;
+}
+
+void link_drop(struct inodes *t, struct link *l)
+{
+	struct link **p = bucket(t, l->parent, l->name);
+
+	while (*p != l)
+		p = &(*p)->hash_next;
+	*p = l->hash_next;
+	for (p = &l->child->links; *p != l; p = &(*p)->next)
+		;
+	*p = l->next;
+	free(l->name);
+	free(l);
+}
+
+static void drop_with_ref(struct inodes *t, struct link *l)
+{
+	/* The parent is in use by the caller's request, so that nothing is freed here. */
+	l->parent->refs--;
+	link_drop(t, l);
+}
+
+static void trim(struct inodes *t, struct inode *child)
+{
+	unsigned n = 0;
+
+	for (struct link *l = child->links; l; l = l->next) {
+		if (++n <= LINKS_MAX)
+			continue;
+		if (l->parent->refs > 1 || l->parent->nlookup) {
+			drop_with_ref(t, l);
+			return;
+		}
+	}
+}
+
+static int add_locked(struct inodes *t, struct inode *parent, const char *name, struct inode *child)
+{
+	struct link *l = find(t, parent, name), **b;
+
+	if (l && l->child == child)
+		return 0;
+	if (l)
+		drop_with_ref(t, l);
+	l = calloc(1, sizeof(*l));
+	if (!l)
+		return -ENOMEM;
+	l->name = strdup(name);
+	if (!l->name) {
+		free(l);
+		return -ENOMEM;
+	}
+	b = bucket(t, parent, name);
+	l->parent = parent;
+	l->child = child;
+	l->hash_next = *b;
+	*b = l;
+	l->next = child->links;
+	child->links = l;
+	parent->refs++;
+	trim(t, child);
+	return 0;
+}
+
+int link_add(struct mount *m, struct inode *parent, const char *name, struct inode *child)
+{
+	int rc;
+
+	pthread_mutex_lock(&m->inodes->lock);
+	rc = add_locked(m->inodes, parent, name, child);
+	pthread_mutex_unlock(&m->inodes->lock);
+	return rc;
+}
+
+void link_remove(struct mount *m, struct inode *parent, const char *name)
+{
+	struct link *l;
+
+	pthread_mutex_lock(&m->inodes->lock);
+	l = find(m->inodes, parent, name);
+	if (l)
+		drop_with_ref(m->inodes, l);
+	pthread_mutex_unlock(&m->inodes->lock);
+}
+
+void link_rename(struct mount *m, struct inode *p1, const char *n1, struct inode *p2, const char *n2,
+	bool exchange)
+{
+	struct inodes *t = m->inodes;
+	struct link *a, *b;
+	struct inode *ca, *cb;
+
+	pthread_mutex_lock(&t->lock);
+	a = find(t, p1, n1);
+	b = find(t, p2, n2);
+	ca = a ? a->child : NULL;
+	cb = b ? b->child : NULL;
+	if (a)
+		drop_with_ref(t, a);
+	if (b && b != a)
+		drop_with_ref(t, b);
+	if (ca)
+		(void)add_locked(t, p2, n2, ca);
+	if (exchange && cb)
+		(void)add_locked(t, p1, n1, cb);
+	pthread_mutex_unlock(&t->lock);
+}
+
+struct inode *link_find(struct mount *m, struct inode *parent, const char *name)
+{
+	struct inode *i = NULL;
+	struct link *l;
+
+	pthread_mutex_lock(&m->inodes->lock);
+	l = find(m->inodes, parent, name);
+	if (l) {
+		i = l->child;
+		i->refs++;
+	}
+	pthread_mutex_unlock(&m->inodes->lock);
+	return i;
+}
+
+static bool is_top(const struct inode *i)
+{
+	return i->node->id == N_FS && !i->is_tree;
+}
+
+int link_path(struct mount *m, struct inode *i, const char *name, char *out, size_t size)
+{
+	char buf[GUEST_PATH_MAX];
+	size_t at = sizeof(buf) - 1;
+	int rc = 0, left = DEPTH_MAX;
+
+	buf[at] = '\0';
+	pthread_mutex_lock(&m->inodes->lock);
+	while (name || !is_top(i)) {
+		const char *part = name ? name : i->links ? i->links->name : NULL;
+		size_t n = part ? strlen(part) : 0;
+
+		if (!part || !left--) {
+			rc = -ESTALE;
+			break;
+		}
+		if (n + 1 > at) {
+			rc = -ENAMETOOLONG;
+			break;
+		}
+		at -= n;
+		memcpy(buf + at, part, n);
+		buf[--at] = '/';
+		if (!name)
+			i = i->links->parent;
+		name = NULL;
+	}
+	pthread_mutex_unlock(&m->inodes->lock);
+	if (rc < 0)
+		return rc;
+	if (!buf[at])
+		buf[--at] = '/';
+	if (sizeof(buf) - at > size)
+		return -ENAMETOOLONG;
+	memcpy(out, buf + at, sizeof(buf) - at);
+	return 0;
+}
+
+static int depth_up(const struct inode *i, int *steps, int limit)
+{
+	int best = -1;
+
+	if (is_top(i))
+		return 0;
+	if (limit <= 0)
+		return -1;
+	for (const struct link *l = i->links; l; l = l->next) {
+		int d;
+
+		if (--*steps < 0)
+			return -1;
+		d = depth_up(l->parent, steps, limit - 1);
+		if (d >= 0 && (best < 0 || d + 1 < best))
+			best = d + 1;
+	}
+	return best;
+}
+
+int link_depth(struct mount *m, struct inode *i)
+{
+	int steps = STEPS_MAX, d;
+
+	pthread_mutex_lock(&m->inodes->lock);
+	d = depth_up(i, &steps, DEPTH_MAX);
+	pthread_mutex_unlock(&m->inodes->lock);
+	if (steps < 0)
+		return -1;
+	return d > 0 ? d - 1 : d;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+/* The daemon behind one mount point, and one request of the kernel. Everything hangs off struct
+ * mount; every function that may talk to the server gets the struct req it works for. */
+#ifndef SBXFS_MOUNT_H
+#define SBXFS_MOUNT_H
+
+#define FUSE_USE_VERSION 312
+
+#include "client/include/sbx.h"
+#include "common/api/api.h"
+#include "common/api/ids.h"
+
+#include <fuse_lowlevel.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+struct inode;
+struct inodes;
+struct errlog;
+struct boxes;
+struct drafts;
+struct procs;
+struct pool;
+struct feeds;
+struct flusher;
+
+enum ids_mode { IDS_RAW, IDS_MAP };
+enum links_mode { LINKS_CONFINE, LINKS_REFUSE, LINKS_EXACT };
+
+/* Written once, before the first thread. */
+struct options {
+	char *endpoint, *token_file, *ca_file, *mountpoint, *source;
+	char *sbx;       /* absolute path of the sbx program, for bin/PROGRAM */
+	char *ids_word, *links_word, *gid_word, *use_word;
+	enum ids_mode ids;
+	enum links_mode links;
+	uid_t owner;     /* who mounted */
+	gid_t gid;       /* group that may use the mount; owner's own without has_gid */
+	bool has_gid, use_all;
+	int foreground, debug, allow_other, show_help, show_version, max_threads, trace, read_only;
+	int default_permissions;
+};
+
+struct mount {
+	struct options opt;
+	struct sbx *sbx;
+	struct fuse_session *se; /* NULL in tests without a kernel */
+	struct inodes *inodes;
+	struct errlog *errors;
+	struct boxes *boxes;
+	struct drafts *drafts;
+	struct procs *procs;
+	struct pool *pool;
+	struct feeds *feeds;
+	struct flusher *flusher;
+	struct timespec started;
+	char client[40]; /* names this mount to the server, so that its handles live */
+
+	/* Every change that we make or hear of counts it up; what was cached under another number
+	 * is fetched again. */
+	atomic_uint_fast64_t gen;
+	atomic_bool stopping, tracing;
+
+	struct {
+		atomic_uint_fast64_t requests, failures, reconnects, parked, fuse_ops, bad_names,
+			rtt_us, cache_hits;
+	} stats;
+
+	/* under lock */
+	pthread_mutex_t lock;
+	json_t *caps;           /* body of GET /v1/capabilities; NULL: not read yet */
+	bool has_cap[CAP_COUNT];
+	char instance[40];
+	bool down, probing;
+	uint64_t down_until_ms, down_step_ms;
+};
+
+/* One request of the kernel, or of a thread of ours (fr NULL). */
+struct req {
+	struct mount *m;
+	fuse_req_t fr;
+	uid_t uid;
+	gid_t gid;
+	pid_t pid;
+	uint64_t start_ms;
+	bool acts;    /* changes something: counts as use of the sandbox */
+	bool patient; /* may last by design: no deadline, ends at once when interrupted */
+	const atomic_bool *stop; /* when given and true, the request is given up */
+	const char *op;
+	char box[SBX_ID_MAX];
+	const struct inode *about; /* what it is about, with a name in it; valid until the answer */
+	const char *about_name;
+	char path[320];  /* the same for `error`, made when it is needed */
+	struct sbx_error err; /* message empty: nothing to say */
+};
+
+uint64_t now_ms(void);            /* monotonic */
+void mount_touch(struct mount *m); /* something changed: renderings are made anew */
+
+int mount_init(struct mount *m, const struct options *opt, struct sbx *sbx);
+/* Ends streams, threads and collected writes; what was made stays readable. */
+void mount_stop(struct mount *m);
+void mount_fini(struct mount *m);
+
+/* Says why in words and gives -sys, so that a node can `return refuse(q, EINVAL, "...")`. */
+int refuse(struct req *q, int sys, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+/* run: a command line as one write, and last: where its output is. */
+#include "sbxfs/nodes_fn.h"
+#include "sbxfs/proc.h"
+#include "sbxfs/value.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define STOP_MS 5000
+
+int read_last(struct req *q, const struct spot *s, struct text *t)
+{
+	int64_t pid = proc_last(q->m, s->box, q->uid);
+	char name[64];
+
+	if (!pid)
+		return -ENOENT;
+	if (proc_alias(q, s->box, pid, name, sizeof(name)))
+		text_printf(t, "processes/%s", name);
+	else
+		text_printf(t, "processes/%lld", (long long)pid);
+	return 0;
+}
+
+/* Interrupted: the command is asked to stop, then made to. The kernel waits for our answer, so the
+ * asking has a deadline of its own. */
+static void stop_command(struct req *q, const char *box, int64_t pid)
+{
+	struct req own = { .m = q->m, .uid = q->uid, .acts = true, .start_ms = now_ms() };
+	uint64_t until = now_ms() + STOP_MS;
+	const struct timespec pause = { .tv_nsec = 20000000 };
+
+	if (proc_signal(&own, box, pid, "INT") < 0)
+		return;
+	while (now_ms() < until) {
+		json_t *o = NULL;
+		bool ended;
+
+		if (proc_object(&own, box, pid, &o) < 0)
+			return;
+		ended = json_is_integer(json_object_get(o, "exit_code"));
+		json_decref(o);
+		if (ended)
+			return;
+		nanosleep(&pause, NULL);
+	}
+	(void)proc_signal(&own, box, pid, "KILL");
+}
+
+int apply_run(struct req *q, const struct spot *s, const char *value, size_t len, bool append)
+{
+	char *line = value_line(value, len);
+	int64_t pid;
+	json_t *body;
+	int code, rc;
+
+	(void)append;
+	if (!line || !line[0]) {
+		free(line);
+		return refuse(q, EINVAL, "run: a command line is needed");
+	}
+	body = json_pack("{s:[s,s,s]}", "argv", "/bin/sh", "-c", line);
+	free(line);
+	if (!body)
+		return refuse(q, EINVAL, "run: the line is not UTF-8");
+	rc = proc_start(q, s->box, body, &pid);
+	if (rc < 0)
+		return rc;
+	proc_set_last(q->m, s->box, q->uid, pid);
+	q->acts = false; /* the running process keeps the sandbox awake, the waiting does not */
+	rc = proc_wait(q, s->box, pid, &code);
+	if (rc == -EINTR)
+		stop_command(q, s->box, pid);
+	mount_touch(q->m);
+	return rc;
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: MIT */
+/* Names and attributes of guest objects. A lookup asks the server; only directories on the way to
+ * something are believed for a tenth of a second, and attributes for the moment between the two
+ * requests that the kernel makes for one stat. */
+#include "sbxfs/remote.h"
+#include "sbxfs/treefs.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ATTR_MS 10
+
+bool tree_is(const struct inode *i)
+{
+	return i->node->kind == KIND_TREE;
+}
+
+int tree_path(struct req *q, struct inode *i, const char *name, char out[GUEST_PATH_MAX])
+{
+	if (name && strlen(name) > 255)
+		return -ENAMETOOLONG;
+	return link_path(q->m, i, name, out, GUEST_PATH_MAX);
+}
+
+void tree_changed(struct inode *i)
+{
+	pthread_mutex_lock(&i->tree_lock);
+	i->is_known = false;
+	i->version[0] = '\0';
+	pthread_mutex_unlock(&i->tree_lock);
+}
+
+static bool known(struct req *q, struct inode *i, uint64_t ms, struct stat *ret)
+{
+	bool is;
+
+	pthread_mutex_lock(&i->tree_lock);
+	is = i->is_known && now_ms() - i->attr_ms <= ms && i->attr_gen == atomic_load(&q->m->gen);
+	if (is)
+		*ret = i->known;
+	pthread_mutex_unlock(&i->tree_lock);
+	if (is)
+		atomic_fetch_add(&q->m->stats.cache_hits, 1);
+	return is;
+}
+
+void tree_shown(struct req *q, struct inode *i, struct tree_attr *a)
+{
+	char text[GUEST_PATH_MAX * 2];
+
+	/* lstat tells the length of what readlink gives. */
+	if (a->target && link_text(q->m->opt.links, link_depth(q->m, i), a->target, text,
+				 sizeof(text)) == 0)
+		a->st.st_size = (off_t)strlen(text);
+	pthread_mutex_lock(&i->tree_lock);
+	i->known = a->st;
+	i->is_known = true;
+	i->attr_ms = now_ms();
+	i->attr_gen = atomic_load(&q->m->gen);
+	pthread_mutex_unlock(&i->tree_lock);
+}
+
+int tree_get(struct req *q, struct inode *i, struct tree_attr *ret)
+{
+	char path[GUEST_PATH_MAX], handle[24];
+	int rc;
+
+	/* An open file is what it is, whatever became of its name. */
+	if (tree_any_handle(i, handle)) {
+		rc = wire_fstat(q, i->box, handle, ret);
+		if (rc != -ESTALE)
+			return rc;
+	}
+	rc = tree_path(q, i, NULL, path);
+	if (rc == 0)
+		rc = wire_stat(q, i->box, path, ret);
+	if (rc == -ENOENT)
+		return -ESTALE;
+	if (rc == 0 && i->is_tree && memcmp(&ret->id, &i->tid, sizeof(i->tid))) {
+		tree_attr_fini(ret);
+		return -ESTALE; /* something else has its name now: the kernel looks it up anew */
+	}
+	return rc;
+}
+
+int tree_inode(struct req *q, struct inode *dir, const char *name, struct tree_attr *a, double secs,
+	struct inode **ret, struct fuse_entry_param *e)
+{
+	int rc = inode_tree(q->m, node_by_id(N_FS_OBJECT), dir->box, &a->id, ret);
+
+	if (rc < 0)
+		return rc;
+	rc = link_add(q->m, dir, name, *ret);
+	if (rc < 0) {
+		inode_unref(q->m, *ret);
+		return rc;
+	}
+	tree_shown(q, *ret, a);
+	memset(e, 0, sizeof(*e));
+	e->attr = a->st;
+	e->attr_timeout = secs;
+	e->entry_timeout = secs > TREE_ATTR_SECS ? secs : 0;
+	return 0;
+}
+
+void tree_reply(struct req *q, struct inode *dir, const char *name, struct tree_attr *a)
+{
+	struct fuse_entry_param e;
+	struct inode *i;
+	int rc = tree_inode(q, dir, name, a, TREE_ATTR_SECS, &i, &e);
+
+	if (rc < 0)
+		req_fail(q, rc);
+	else
+		reply_entry(q, i, &e);
+}
+
+/* The child as we know it: answers when it is a directory seen just now. Else drains what its open
+ * files have collected, so that the server's answer counts it. */
+static bool lookup_known(struct req *q, struct inode *dir, const char *name)
+{
+	struct fuse_entry_param e = { .attr_timeout = TREE_ATTR_SECS };
+	struct inode *i = link_find(q->m, dir, name);
+
+	if (!i)
+		return false;
+	if (known(q, i, TREE_DIR_MS, &e.attr) && S_ISDIR(e.attr.st_mode)) {
+		reply_entry(q, i, &e);
+		return true;
+	}
+	tree_drain(q, i);
+	inode_unref(q->m, i);
+	return false;
+}
+
+void tree_lookup(struct req *q, struct inode *dir, const char *name)
+{
+	_cleanup_attr_ struct tree_attr a = { .target = NULL };
+	char path[GUEST_PATH_MAX];
+	int rc;
+
+	if (lookup_known(q, dir, name))
+		return;
+	rc = tree_path(q, dir, name, path);
+	if (rc == 0)
+		rc = wire_stat(q, dir->box, path, &a);
+	if (rc == -ENOENT)
+		link_remove(q->m, dir, name);
+	if (rc < 0)
+		req_fail(q, rc);
+	else
+		tree_reply(q, dir, name, &a);
+}
+
+void tree_getattr(struct req *q, struct inode *i)
+{
+	_cleanup_attr_ struct tree_attr a = { .target = NULL };
+	struct stat st;
+	int rc;
+
+	if (known(q, i, ATTR_MS, &st)) {
+		fuse_reply_attr(q->fr, &st, TREE_ATTR_SECS);
+		return;
+	}
+	tree_drain(q, i);
+	rc = tree_get(q, i, &a);
+	if (rc < 0) {
+		req_fail(q, rc);
+		return;
+	}
+	tree_shown(q, i, &a);
+	fuse_reply_attr(q->fr, &a.st, TREE_ATTR_SECS);
+}
+
+/* Names the object in an operation: by handle when one is open, else by path. */
+static int op_name(struct req *q, struct inode *i, json_t *op)
+{
+	char path[GUEST_PATH_MAX], handle[24];
+	int rc;
+
+	if (tree_any_handle(i, handle)) {
+		json_object_set_new(op, "handle", json_string(handle));
+		return 0;
+	}
+	rc = tree_path(q, i, NULL, path);
+	if (rc == 0)
+		wire_path(op, "path", path);
+	return rc;
+}
+
+static int add_op(struct req *q, struct inode *i, json_t *ops, json_t *op)
+{
+	int rc = op_name(q, i, op);
+
+	if (rc < 0)
+		json_decref(op);
+	else
+		json_array_append_new(ops, op);
+	return rc;
+}
+
+static void set_time(json_t *op, const char *key, const struct timespec *ts, bool now)
+{
+	long long sec = ts->tv_sec;
+	long nsec = ts->tv_nsec;
+	char text[48];
+
+	/* -1.5 is half a second before -1, not after. */
+	if (sec < 0 && nsec) {
+		sec++;
+		nsec = 1000000000 - nsec;
+		(void)snprintf(text, sizeof(text), "-%lld.%09ld", -sec, nsec);
+	} else {
+		(void)snprintf(text, sizeof(text), "%lld.%09ld", sec, nsec);
+	}
+	json_object_set_new(op, key, json_string(now ? "now" : text));
+}
+
+static uint32_t id_guest(const struct mount *m, uint32_t id, uint32_t mine)
+{
+	return m->opt.ids == IDS_MAP && id == mine ? 1001 : id;
+}
+
+/* Several changes of one call are one batch: size and owner first, since they take bits away. */
+static int setattr_ops(struct req *q, struct inode *i, const struct stat *st, int set, json_t *ops)
+{
+	const struct mount *m = q->m;
+	json_t *op;
+	int rc = 0;
+
+	if (set & FUSE_SET_ATTR_SIZE) {
+		op = wire_new_op("truncate");
+		json_object_set_new(op, "size", json_integer(st->st_size));
+		rc = add_op(q, i, ops, op);
+	}
+	if (rc == 0 && (set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))) {
+		op = wire_new_op("chown");
+		if (set & FUSE_SET_ATTR_UID)
+			json_object_set_new(op, "uid", json_integer(id_guest(m, st->st_uid, m->opt.owner)));
+		if (set & FUSE_SET_ATTR_GID)
+			json_object_set_new(op, "gid", json_integer(id_guest(m, st->st_gid, m->opt.gid)));
+		rc = add_op(q, i, ops, op);
+	}
+	if (rc == 0 && (set & FUSE_SET_ATTR_MODE)) {
+		op = wire_new_op("chmod");
+		json_object_set_new(op, "mode", json_integer(st->st_mode & 07777));
+		rc = add_op(q, i, ops, op);
+	}
+	if (rc == 0 && (set & (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME))) {
+		op = wire_new_op("utimes");
+		if (set & FUSE_SET_ATTR_ATIME)
+			set_time(op, "atime", &st->st_atim, set & FUSE_SET_ATTR_ATIME_NOW);
+		if (set & FUSE_SET_ATTR_MTIME)
+			set_time(op, "mtime", &st->st_mtim, set & FUSE_SET_ATTR_MTIME_NOW);
+		rc = add_op(q, i, ops, op);
+	}
+	return rc;
+}
+
+void tree_setattr(struct req *q, struct inode *i, const struct stat *st, int set,
+	struct fuse_file_info *fi)
+{
+	_cleanup_attr_ struct tree_attr a = { .target = NULL };
+	json_t *ops = json_array(), *results = NULL, *last;
+	int rc;
+
+	(void)fi;
+	/* Data that comes late would undo a time that is set now. */
+	tree_drain(q, i);
+	rc = setattr_ops(q, i, st, set, ops);
+	if (rc < 0 || json_array_size(ops) == 0) {
+		json_decref(ops);
+		if (rc < 0)
+			req_fail(q, rc);
+		else
+			tree_getattr(q, i);
+		return;
+	}
+	rc = wire_ops(q, i->box, ops, &results);
+	tree_changed(i);
+	if (rc == 0) {
+		last = json_array_get(results, json_array_size(results) - 1);
+		rc = tree_attr_of(q, json_object_get(last, "attr"), &a);
+		/* A link's own text does not come with a change of it. */
+		if (rc == 0 && S_ISLNK(a.st.st_mode))
+			rc = tree_get(q, i, &a);
+	}
+	json_decref(results);
+	if (rc < 0) {
+		req_fail(q, rc);
+		return;
+	}
+	tree_shown(q, i, &a);
+	fuse_reply_attr(q->fr, &a.st, TREE_ATTR_SECS);
+}
+
+void tree_statfs(struct req *q, struct inode *i)
+{
+	char path[GUEST_PATH_MAX];
+	struct statvfs s = { .f_namemax = 255 };
+	int rc = tree_path(q, i, NULL, path);
+
+	if (rc == 0)
+		rc = wire_statfs(q, i->box, path, &s);
+	if (rc < 0)
+		req_fail(q, rc);
+	else
+		fuse_reply_statfs(q->fr, &s);
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/* Names of guest objects: made, taken away, moved. */
+#include "sbxfs/treefs.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* An operation that makes something and tells its attributes; `op` is taken. */
+static void make(struct req *q, struct inode *dir, const char *name, json_t *op, const char *target)
+{
+	_cleanup_attr_ struct tree_attr a = { .target = NULL };
+	char path[GUEST_PATH_MAX];
+	json_t *result;
+	int rc = tree_path(q, dir, name, path);
+
+	if (rc < 0) {
+		json_decref(op);
+		req_fail(q, rc);
+		return;
+	}
+	wire_path(op, "path", path);
+	rc = wire_op(q, dir->box, op, &result);
+	if (rc < 0) {
+		req_fail(q, rc);
+		return;
+	}
+	tree_changed(dir);
+	rc = tree_attr_of(q, json_object_get(result, "attr"), &a);
+	json_decref(result);
+	if (rc == 0 && target) {
+		free(a.target);
+		a.target = strdup(target);
+	}
+	if (rc < 0)
+		req_fail(q, rc);
+	else
+		tree_reply(q, dir, name, &a);
+}
+
+void tree_mkdir(struct req *q, struct inode *dir, const char *name, mode_t mode)
+{
+	json_t *op = wire_new_op("mkdir");
+
+	json_object_set_new(op, "mode", json_integer(mode & 07777));
+	make(q, dir, name, op, NULL);
+}
+
+void tree_mknod(struct req *q, struct inode *dir, const char *name, mode_t mode)
+{
+	char path[GUEST_PATH_MAX], handle[24];
+	struct tree_attr a = { .target = NULL };
+	json_t *op;
+	int rc;
+
+	if (S_ISFIFO(mode)) {
+		op = wire_new_op("mknod");
+		json_object_set_new(op, "type", json_string("fifo"));
+		json_object_set_new(op, "mode", json_integer(mode & 07777));
+		make(q, dir, name, op, NULL);
+		return;
+	}
+	if (!S_ISREG(mode)) {
+		req_fail(q, refuse(q, EPERM, "devices and sockets cannot be made through the mount"));
+		return;
+	}
+	rc = tree_path(q, dir, name, path);
+	if (rc == 0)
+		rc = wire_open(q, dir->box, path, O_WRONLY | O_CREAT | O_EXCL, mode, 0, handle, &a, NULL,
+			NULL);
+	if (rc < 0) {
+		req_fail(q, rc);
+		return;
+	}
+	wire_close(q, dir->box, handle);
+	tree_changed(dir);
+	tree_reply(q, dir, name, &a);
+	tree_attr_fini(&a);
+}
+
+void tree_symlink(struct req *q, struct inode *dir, const char *name, const char *target)
+{
+	json_t *op = wire_new_op("symlink");
+
+	wire_path(op, "target", target);
+	make(q, dir, name, op, target);
+}
+
+void tree_link(struct req *q, struct inode *i, struct inode *dir, const char *name)
+{
+	_cleanup_attr_ struct tree_attr a = { .target = NULL };
+	char from[GUEST_PATH_MAX], to[GUEST_PATH_MAX];
+	json_t *op, *result;
+	int rc;
+
+	if (strcmp(i->box, dir->box)) {
+		req_fail(q, -EXDEV);
+		return;
+	}
+	tree_drain(q, i);
+	rc = tree_path(q, i, NULL, from);
+	if (rc == 0)
+		rc = tree_path(q, dir, name, to);
+	if (rc < 0) {
+		req_fail(q, rc);
+		return;
+	}
+	op = wire_new_op("link");
+	wire_path(op, "from", from);
+	wire_path(op, "to", to);
+	rc = wire_op(q, i->box, op, &result);
+	if (rc == 0) {
+		rc = tree_attr_of(q, json_object_get(result, "attr"), &a);
+		json_decref(result);
+	}
+	tree_changed(dir);
+	tree_changed(i);
+	/* The new name must be of the same object, or two inodes would share it. */
+	if (rc == 0 && memcmp(&a.id, &i->tid, sizeof(a.id)))
+		rc = -ESTALE;
+	if (rc < 0)
+		req_fail(q, rc);
+	else
+		tree_reply(q, dir, name, &a);
+}
+
+static void child_changed(struct req *q, struct inode *dir, const char *name)
+{
+	struct inode *i = link_find(q->m, dir, name);
+
+	if (!i)
+		return;
+	tree_drain(q, i);
+	tree_changed(i);
+	inode_unref(q->m, i);
+}
+
+void tree_remove(struct req *q, struct inode *dir, const char *name, bool is_dir)
+{
+	char path[GUEST_PATH_MAX];
+	json_t *op;
+	int rc = tree_path(q, dir, name, path);
+
+	if (rc < 0) {
+		req_fail(q, rc);
+		return;
+	}
+	child_changed(q, dir, name);
+	op = wire_new_op(is_dir ? "rmdir" : "unlink");
+	wire_path(op, "path", path);
+	rc = wire_op(q, dir->box, op, NULL);
+	if (rc == 0 || rc == -ENOENT)
+		link_remove(q->m, dir, name);
+	tree_changed(dir);
+	req_done(q, rc);
+}
+
+#ifndef RENAME_NOREPLACE
+#define RENAME_NOREPLACE 1
+#define RENAME_EXCHANGE 2
+#endif
+
+void tree_rename(struct req *q, struct inode *dir, const char *name, struct inode *to,
+	const char *to_name, unsigned flags)
+{
+	char from_path[GUEST_PATH_MAX], to_path[GUEST_PATH_MAX];
+	json_t *op, *words;
+	int rc;
+
+	if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE)) {
+		req_fail(q, -EINVAL);
+		return;
+	}
+	if (strcmp(dir->box, to->box)) {
+		req_fail(q, -EXDEV);
+		return;
+	}
+	rc = tree_path(q, dir, name, from_path);
+	if (rc == 0)
+		rc = tree_path(q, to, to_name, to_path);
+	if (rc < 0) {
+		req_fail(q, rc);
+		return;
+	}
+	child_changed(q, dir, name);
+	child_changed(q, to, to_name);
+	op = wire_new_op("rename");
+	wire_path(op, "from", from_path);
+	wire_path(op, "to", to_path);
+	words = json_array();
+	if (flags & RENAME_NOREPLACE)
+		json_array_append_new(words, json_string("noreplace"));
+	if (flags & RENAME_EXCHANGE)
+		json_array_append_new(words, json_string("exchange"));
+	json_object_set_new(op, "flags", words);
+	rc = wire_op(q, dir->box, op, NULL);
+	if (rc == 0)
+		link_rename(q->m, dir, name, to, to_name, flags & RENAME_EXCHANGE);
+	tree_changed(dir);
+	tree_changed(to);
+	req_done(q, rc);
+}

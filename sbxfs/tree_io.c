@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: MIT */
+/* Open guest files. An open asks the server first; what the kernel holds of the content is kept only
+ * when the version is the same. */
+#include "sbxfs/remote.h"
+#include "sbxfs/treefs.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define INLINE_MS 1000
+
+static struct tree_file *file_of(struct handle *h)
+{
+	return h->file;
+}
+
+bool tree_any_handle(struct inode *i, char out[24])
+{
+	struct tree_file *f;
+
+	pthread_mutex_lock(&i->tree_lock);
+	f = i->files;
+	if (f)
+		memcpy(out, f->handle, 24);
+	pthread_mutex_unlock(&i->tree_lock);
+	return f != NULL;
+}
+
+void tree_file_put(struct mount *m, struct tree_file *f)
+{
+	struct inode *i = f->h->inode;
+	bool last;
+
+	pthread_mutex_lock(&i->tree_lock);
+	last = --f->refs == 0;
+	pthread_mutex_unlock(&i->tree_lock);
+	if (!last)
+		return;
+	handle_free(m, f->h);
+	pthread_mutex_destroy(&f->lock);
+	free(f->inl);
+	free(f->buf);
+	free(f);
+}
+
+static struct tree_file *file_new(struct mount *m, struct inode *i, int flags, const char *handle)
+{
+	struct tree_file *f = calloc(1, sizeof(*f));
+	int how = flags & O_ACCMODE;
+
+	if (!f)
+		return NULL;
+	f->h = handle_new(m, i, flags);
+	if (!f->h) {
+		free(f);
+		return NULL;
+	}
+	pthread_mutex_init(&f->lock, NULL);
+	f->h->file = f;
+	f->refs = 1;
+	f->reads = how != O_WRONLY;
+	f->writes = how != O_RDONLY;
+	f->append = f->writes && (flags & O_APPEND);
+	(void)snprintf(f->handle, sizeof(f->handle), "%s", handle);
+	pthread_mutex_lock(&i->tree_lock);
+	f->next = i->files;
+	i->files = f;
+	pthread_mutex_unlock(&i->tree_lock);
+	flusher_hold(m, i->box, 1);
+	return f;
+}
+
+static void file_unlist(struct tree_file *f)
+{
+	struct inode *i = f->h->inode;
+	struct tree_file **at;
+
+	pthread_mutex_lock(&i->tree_lock);
+	for (at = &i->files; *at != f; at = &(*at)->next)
+		;
+	*at = f->next;
+	pthread_mutex_unlock(&i->tree_lock);
+}
+
+void tree_file_close(struct req *q, struct handle *h)
+{
+	struct tree_file *f = file_of(h);
+
+	flusher_remove(q->m, f);
+	pthread_mutex_lock(&f->lock);
+	(void)tree_file_drain(q, f);
+	pthread_mutex_unlock(&f->lock);
+	file_unlist(f);
+	wire_close(q, h->inode->box, f->handle);
+	flusher_hold(q->m, h->inode->box, -1);
+	tree_file_put(q->m, f);
+}
+
+/* Is the version that the kernel's pages are of still the one? Takes over the new one. */
+static bool same_version(struct inode *i, const struct tree_attr *a)
+{
+	bool same;
+
+	pthread_mutex_lock(&i->tree_lock);
+	same = i->version[0] && !strcmp(i->version, a->version);
+	(void)snprintf(i->version, sizeof(i->version), "%s", a->version);
+	pthread_mutex_unlock(&i->tree_lock);
+	return same;
+}
+
+static void reply_opened(struct req *q, struct tree_file *f, struct inode *i, bool same,
+	struct fuse_file_info *fi)
+{
+	fi->fh = (uint64_t)(uintptr_t)f->h;
+	fi->keep_cache = same;
+	fi->noflush = !f->writes;
+	/* The kernel cuts a read at the size it remembers: it has to forget that before it reads. */
+	if (!same && q->m->se)
+		(void)fuse_lowlevel_notify_inval_inode(q->m->se, inode_nodeid(q->m, i), -1, 0);
+	if (fuse_reply_open(q->fr, fi) < 0)
+		tree_file_close(q, f->h);
+}
+
+void tree_open(struct req *q, struct inode *i, struct fuse_file_info *fi)
+{
+	struct tree_attr a = { .target = NULL };
+	char path[GUEST_PATH_MAX], handle[24];
+	bool reads = (fi->flags & O_ACCMODE) == O_RDONLY, same;
+	struct tree_file *f;
+	size_t len = 0;
+	char *data = NULL;
+	int rc;
+
+	tree_drain(q, i);
+	rc = tree_path(q, i, NULL, path);
+	if (rc == 0)
+		rc = wire_open(q, i->box, path, fi->flags & ~(O_CREAT | O_EXCL), 0,
+			reads && !i->version[0] ? TREE_INLINE : 0, handle, &a, &data, &len);
+	if (rc == -ENOENT)
+		rc = -ESTALE; /* the kernel looks the name up once more */
+	if (rc == 0 && memcmp(&a.id, &i->tid, sizeof(i->tid))) {
+		wire_close(q, i->box, handle);
+		rc = -ESTALE;
+	}
+	f = rc == 0 ? file_new(q->m, i, fi->flags, handle) : NULL;
+	if (rc == 0 && !f) {
+		wire_close(q, i->box, handle);
+		rc = -ENOMEM;
+	}
+	if (rc < 0) {
+		free(data);
+		tree_attr_fini(&a);
+		req_fail(q, rc);
+		return;
+	}
+	f->inl = data;
+	f->inl_len = len;
+	f->inl_all = (off_t)len >= a.st.st_size;
+	f->inl_ms = now_ms();
+	same = same_version(i, &a);
+	tree_shown(q, i, &a);
+	tree_attr_fini(&a);
+	reply_opened(q, f, i, same, fi);
+}
+
+void tree_create(struct req *q, struct inode *dir, const char *name, mode_t mode,
+	struct fuse_file_info *fi)
+{
+	_cleanup_attr_ struct tree_attr a = { .target = NULL };
+	char path[GUEST_PATH_MAX], handle[24];
+	struct fuse_entry_param e;
+	struct tree_file *f;
+	struct inode *i;
+	int rc = tree_path(q, dir, name, path);
+
+	if (rc == 0)
+		rc = wire_open(q, dir->box, path, fi->flags | O_CREAT, mode, 0, handle, &a, NULL, NULL);
+	if (rc < 0) {
+		req_fail(q, rc);
+		return;
+	}
+	rc = tree_inode(q, dir, name, &a, TREE_ATTR_SECS, &i, &e);
+	f = rc == 0 ? file_new(q->m, i, fi->flags, handle) : NULL;
+	if (!f) {
+		wire_close(q, dir->box, handle);
+		if (rc == 0)
+			inode_unref(q->m, i);
+		req_fail(q, rc < 0 ? rc : -ENOMEM);
+		return;
+	}
+	tree_changed(dir);
+	(void)same_version(i, &a);
+	fi->fh = (uint64_t)(uintptr_t)f->h;
+	e.ino = inode_nodeid(q->m, i);
+	e.generation = i->generation;
+	inode_looked(q->m, i);
+	if (fuse_reply_create(q->fr, &e, fi) < 0) {
+		inode_forget(q->m, i, 1);
+		tree_file_close(q, f->h);
+	}
+	inode_unref(q->m, i);
+}
+
+/* The server lost the handle (it was away, or we were silent for too long). */
+static int reopen(struct req *q, struct tree_file *f)
+{
+	_cleanup_attr_ struct tree_attr a = { .target = NULL };
+	struct inode *i = f->h->inode;
+	char path[GUEST_PATH_MAX], handle[24];
+	int flags = f->h->flags & ~(O_CREAT | O_EXCL | O_TRUNC);
+	int rc = tree_path(q, i, NULL, path);
+
+	if (rc == 0)
+		rc = wire_open(q, i->box, path, flags, 0, 0, handle, &a, NULL, NULL);
+	if (rc < 0)
+		return -ESTALE;
+	if (memcmp(&a.id, &i->tid, sizeof(i->tid))) {
+		wire_close(q, i->box, handle);
+		return refuse(q, ESTALE, "another file has this name now");
+	}
+	pthread_mutex_lock(&i->tree_lock);
+	memcpy(f->handle, handle, sizeof(f->handle));
+	pthread_mutex_unlock(&i->tree_lock);
+	return 0;
+}
+
+int tree_with_handle(struct req *q, struct tree_file *f,
+	int (*fn)(struct req *q, struct tree_file *f, void *arg), void *arg)
+{
+	int rc = fn(q, f, arg);
+
+	/* The sandbox itself gone is 404 too, or 409 when it has ended. */
+	if (rc != -ESTALE && rc != -ENOENT)
+		return rc;
+	rc = reopen(q, f);
+	return rc == 0 ? fn(q, f, arg) : rc;
+}
+
+struct read_arg {
+	uint64_t off;
+	size_t size;
+	struct sbx_response resp;
+};
+
+static int read_fn(struct req *q, struct tree_file *f, void *arg)
+{
+	struct read_arg *r = arg;
+
+	sbx_response_free(&r->resp);
+	return wire_read(q, f->h->inode->box, f->handle, r->off, r->size, &r->resp);
+}
+
+/* From what came with the open, while that is young. */
+static bool read_inline(struct req *q, struct tree_file *f, size_t size, off_t off)
+{
+	size_t at = (size_t)off, n;
+	bool fits;
+
+	pthread_mutex_lock(&f->lock);
+	if (f->inl && now_ms() - f->inl_ms > INLINE_MS) {
+		free(f->inl);
+		f->inl = NULL;
+	}
+	fits = f->inl && (f->inl_all || (at < f->inl_len && size <= f->inl_len - at));
+	if (fits) {
+		n = at < f->inl_len ? f->inl_len - at : 0;
+		fuse_reply_buf(q->fr, n ? f->inl + at : NULL, n < size ? n : size);
+	}
+	pthread_mutex_unlock(&f->lock);
+	return fits;
+}
+
+void tree_read(struct req *q, struct handle *h, size_t size, off_t off)
+{
+	struct read_arg r = { .off = (uint64_t)off, .size = size };
+	struct tree_file *f = file_of(h);
+	int rc;
+
+	if (read_inline(q, f, size, off))
+		return;
+	tree_drain(q, h->inode);
+	rc = tree_with_handle(q, f, read_fn, &r);
+	if (rc < 0)
+		req_fail(q, rc);
+	else
+		fuse_reply_buf(q->fr, r.resp.body, r.resp.len);
+	sbx_response_free(&r.resp);
+}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: MIT */
+/* Writes to guest files. The first write of an open file, and any that does not go on where the last
+ * one ended, is through before it is answered: so "no space" meets the write and not only the close.
+ * What follows is collected to 1 MiB and sent when full, when somebody looks, or soon. A late failure
+ * is told once by the next write, fsync or close, and the open file takes no more writes. */
+#include "sbxfs/remote.h"
+#include "sbxfs/treefs.h"
+
+#include <errno.h>
+#include <linux/falloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COLLECT_MAX (1024u * 1024)
+
+struct write_arg {
+	uint64_t off;
+	const char *buf;
+	size_t len;
+	uint64_t written;
+};
+
+static int write_fn(struct req *q, struct tree_file *f, void *arg)
+{
+	struct write_arg *w = arg;
+
+	return wire_write(q, f->h->inode->box, f->handle, w->off, f->append, w->buf, w->len, &w->written);
+}
+
+static int send_write(struct req *q, struct tree_file *f, uint64_t off, const char *buf, size_t len,
+	uint64_t *ret)
+{
+	struct write_arg w = { .off = off, .buf = buf, .len = len };
+	int rc = tree_with_handle(q, f, write_fn, &w);
+
+	*ret = w.written;
+	tree_changed(f->h->inode);
+	return rc;
+}
+
+int tree_file_drain(struct req *q, struct tree_file *f)
+{
+	size_t at = 0;
+	int rc = 0;
+
+	while (at < f->buf_len && rc == 0) {
+		uint64_t n = 0;
+
+		rc = send_write(q, f, f->buf_off + at, f->buf + at, f->buf_len - at, &n);
+		if (rc == 0 && !n)
+			rc = -ENOSPC; /* a write that gets nowhere */
+		at += n;
+	}
+	f->buf_len = 0;
+	atomic_store(&f->dirty, false);
+	if (rc < 0 && !f->error)
+		f->error = rc;
+	return rc;
+}
+
+void tree_drain(struct req *q, struct inode *i)
+{
+	struct tree_file *f;
+
+	do {
+		pthread_mutex_lock(&i->tree_lock);
+		for (f = i->files; f && !atomic_load(&f->dirty); f = f->next)
+			;
+		if (f)
+			f->refs++;
+		pthread_mutex_unlock(&i->tree_lock);
+		if (f) {
+			struct sbx_error saved = q->err;
+
+			pthread_mutex_lock(&f->lock);
+			(void)tree_file_drain(q, f);
+			pthread_mutex_unlock(&f->lock);
+			q->err = saved; /* it is that file's failure, not ours */
+			tree_file_put(q->m, f);
+		}
+	} while (f);
+}
+
+/* Keeps it for later; false: it has to go through now. */
+static bool collect(struct tree_file *f, const char *buf, size_t size, uint64_t off)
+{
+	bool goes_on = f->append || off == f->next_off;
+
+	if (!f->wrote || !goes_on || size > COLLECT_MAX - f->buf_len)
+		return false;
+	if (!f->buf && !(f->buf = malloc(COLLECT_MAX)))
+		return false;
+	if (!f->buf_len)
+		f->buf_off = off;
+	memcpy(f->buf + f->buf_len, buf, size);
+	f->buf_len += size;
+	f->next_off = off + size;
+	atomic_store(&f->dirty, true);
+	return true;
+}
+
+static ssize_t write_locked(struct req *q, struct tree_file *f, const char *buf, size_t size,
+	uint64_t off, bool *ret_late)
+{
+	uint64_t n = 0;
+	int rc;
+
+	if (f->error) {
+		rc = f->error;
+		f->error = -EIO;
+		return rc;
+	}
+	free(f->inl);
+	f->inl = NULL;
+	*ret_late = size < COLLECT_MAX / 2 && collect(f, buf, size, off);
+	if (*ret_late)
+		return (ssize_t)size;
+	rc = tree_file_drain(q, f);
+	/* Not full any more: small writes go on being collected. */
+	*ret_late = rc == 0 && size < COLLECT_MAX / 2 && collect(f, buf, size, off);
+	if (*ret_late)
+		return (ssize_t)size;
+	if (rc == 0)
+		rc = send_write(q, f, off, buf, size, &n);
+	if (rc < 0) {
+		f->error = -EIO;
+		return rc;
+	}
+	f->wrote = true;
+	f->next_off = off + n;
+	return (ssize_t)n;
+}
+
+void tree_write(struct req *q, struct handle *h, const char *buf, size_t size, off_t off)
+{
+	struct tree_file *f = h->file;
+	bool late = false;
+	ssize_t n;
+
+	q->acts = true;
+	pthread_mutex_lock(&f->lock);
+	n = write_locked(q, f, buf, size, (uint64_t)off, &late);
+	pthread_mutex_unlock(&f->lock);
+	if (late) {
+		pthread_mutex_lock(&h->inode->tree_lock);
+		h->inode->is_known = false;
+		pthread_mutex_unlock(&h->inode->tree_lock);
+		flusher_add(q->m, f);
+	}
+	if (n < 0)
+		req_fail(q, (int)n);
+	else
+		fuse_reply_write(q->fr, (size_t)n);
+}
+
+/* Drains, and gives a late failure once. */
+static int settle(struct req *q, struct tree_file *f)
+{
+	int rc;
+
+	pthread_mutex_lock(&f->lock);
+	rc = tree_file_drain(q, f);
+	if (f->error && f->error != -EIO)
+		rc = f->error;
+	if (f->error)
+		f->error = -EIO;
+	pthread_mutex_unlock(&f->lock);
+	return rc;
+}
+
+void tree_flush(struct req *q, struct handle *h)
+{
+	req_done(q, h->file->writes ? settle(q, h->file) : 0);
+}
+
+static int sync_fn(struct req *q, struct tree_file *f, void *arg)
+{
+	return wire_sync(q, f->h->inode->box, f->handle, *(bool *)arg);
+}
+
+void tree_fsync(struct req *q, struct handle *h, bool data_only)
+{
+	int rc;
+
+	q->acts = true;
+	tree_drain(q, h->inode);
+	rc = settle(q, h->file);
+	if (rc == 0)
+		rc = tree_with_handle(q, h->file, sync_fn, &data_only);
+	req_done(q, rc);
+}
+
+static json_t *handle_op(const char *word, struct tree_file *f, off_t off, off_t len)
+{
+	json_t *op = wire_new_op(word);
+
+	json_object_set_new(op, "handle", json_string(f->handle));
+	json_object_set_new(op, "offset", json_integer(off));
+	if (len >= 0)
+		json_object_set_new(op, "length", json_integer(len));
+	return op;
+}
+
+static const struct {
+	int flag;
+	const char *word;
+} falloc_words[] = {
+	{ FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, "punch_hole" },
+	{ FALLOC_FL_ZERO_RANGE, "zero_range" },
+	{ FALLOC_FL_COLLAPSE_RANGE, "collapse_range" },
+	{ FALLOC_FL_INSERT_RANGE, "insert_range" },
+	{ FALLOC_FL_KEEP_SIZE, "keep_size" },
+};
+
+struct fallocate_arg {
+	int mode;
+	off_t off, len;
+};
+
+static int fallocate_fn(struct req *q, struct tree_file *f, void *arg)
+{
+	struct fallocate_arg *a = arg;
+	json_t *op, *flags = json_array();
+	int mode = a->mode;
+
+	for (size_t n = 0; n < sizeof(falloc_words) / sizeof(falloc_words[0]); n++) {
+		if ((mode & falloc_words[n].flag) != falloc_words[n].flag)
+			continue;
+		json_array_append_new(flags, json_string(falloc_words[n].word));
+		mode &= ~falloc_words[n].flag;
+	}
+	if (mode) {
+		json_decref(flags);
+		return -EOPNOTSUPP;
+	}
+	op = handle_op("fallocate", f, a->off, a->len);
+	json_object_set_new(op, "flags", flags);
+	return wire_op(q, f->h->inode->box, op, NULL);
+}
+
+void tree_fallocate(struct req *q, struct handle *h, int mode, off_t off, off_t len)
+{
+	struct fallocate_arg a = { .mode = mode, .off = off, .len = len };
+	int rc;
+
+	tree_drain(q, h->inode);
+	rc = tree_with_handle(q, h->file, fallocate_fn, &a);
+	tree_changed(h->inode);
+	req_done(q, rc);
+}
+
+/* A copy inside of a sandbox moves no bytes through here. */
+void tree_copy(struct req *q, struct handle *in, off_t in_off, struct handle *out, off_t out_off,
+	size_t len)
+{
+	json_t *op, *result;
+	ssize_t n;
+	int rc;
+
+	if (!in->file || !out->file || strcmp(in->inode->box, out->inode->box)) {
+		req_fail(q, -EXDEV); /* the kernel copies by reading and writing */
+		return;
+	}
+	tree_drain(q, in->inode);
+	tree_drain(q, out->inode);
+	op = handle_op("copy", in->file, in_off, (off_t)(len > INT32_MAX ? INT32_MAX : len));
+	json_object_set_new(op, "to_handle", json_string(out->file->handle));
+	json_object_set_new(op, "to_offset", json_integer(out_off));
+	rc = wire_op(q, in->inode->box, op, &result);
+	tree_changed(out->inode);
+	if (rc < 0) {
+		req_fail(q, rc == -EOPNOTSUPP || rc == -ESTALE || rc == -ENOENT ? -EXDEV : rc);
+		return;
+	}
+	n = (ssize_t)json_integer_value(json_object_get(result, "copied"));
+	json_decref(result);
+	if (q->m->se)
+		(void)fuse_lowlevel_notify_inval_inode(q->m->se, inode_nodeid(q->m, out->inode), -1, 0);
+	fuse_reply_write(q->fr, n > 0 ? (size_t)n : 0);
+}
+
+void tree_lseek(struct req *q, struct handle *h, off_t off, int whence)
+{
+	json_t *op, *result;
+	off_t to;
+	int rc;
+
+	if (whence != SEEK_DATA && whence != SEEK_HOLE) {
+		req_fail(q, -EINVAL);
+		return;
+	}
+	tree_drain(q, h->inode);
+	op = wire_new_op("seek");
+	json_object_set_new(op, "handle", json_string(h->file->handle));
+	json_object_set_new(op, "offset", json_integer(off));
+	json_object_set_new(op, "whence", json_string(whence == SEEK_DATA ? "data" : "hole"));
+	rc = wire_op(q, h->inode->box, op, &result);
+	if (rc < 0) {
+		req_fail(q, rc);
+		return;
+	}
+	to = json_integer_value(json_object_get(result, "offset"));
+	json_decref(result);
+	fuse_reply_lseek(q->fr, to);
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT */
+/* The guest's files. Nothing here is resolved on this machine: every path is sent as bytes, every
+ * answer is checked before it is believed. */
+#ifndef SBXFS_TREEFS_H
+#define SBXFS_TREEFS_H
+
+#include "sbxfs/handle.h"
+#include "sbxfs/ops.h"
+
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#define TREE_INLINE 65536
+#define TREE_ATTR_SECS 0.02  /* the kernel asks twice for one thing; this is the second time */
+#define TREE_LISTED_SECS 0.3 /* attributes that came with a listing */
+#define TREE_DIR_MS 100      /* directories on the way to something */
+
+/* Attributes of one guest object, as shown. */
+struct tree_attr {
+	struct stat st;
+	struct tree_id id;
+	char version[80];
+	char *target; /* of a link, as made in the guest; owned */
+};
+void tree_attr_fini(struct tree_attr *a);
+#define _cleanup_attr_ __attribute__((cleanup(tree_attr_fini)))
+/* -EPROTO when it is not fit to be believed. */
+int tree_attr_of(struct req *q, const json_t *o, struct tree_attr *ret);
+
+/* An open file. Fixed but for what is said. */
+struct tree_file {
+	struct handle *h;
+	struct tree_file *next;  /* of the same inode; under its tree_lock */
+	struct tree_file *dirty_next; /* under the flusher's lock */
+	bool dirty_listed;
+	unsigned refs;           /* under the inode's tree_lock */
+	atomic_bool dirty;       /* buf_len > 0 */
+	bool reads, writes, append;
+
+	pthread_mutex_t lock;    /* all below */
+	char handle[24];         /* the server's */
+	char *inl;               /* first bytes, as they came with the open */
+	size_t inl_len;
+	bool inl_all;            /* they are the whole file */
+	uint64_t inl_ms;
+	char *buf;               /* collected writes */
+	size_t buf_len;
+	uint64_t buf_off;        /* where they begin (append: nowhere) */
+	uint64_t next_off;       /* where a write would go on */
+	bool wrote;              /* the first write is through */
+	int error;               /* of a late write, for the next write, fsync or close */
+};
+
+/* wire.c: requests */
+int wire_stat(struct req *q, const char *box, const char *path, struct tree_attr *ret);
+/* One operation; `op` is taken. *ret_result may be NULL. */
+int wire_op(struct req *q, const char *box, json_t *op, json_t **ret_result);
+/* A batch that stops at the first failure. */
+int wire_ops(struct req *q, const char *box, json_t *ops, json_t **ret_results);
+json_t *wire_new_op(const char *word);
+void wire_path(json_t *o, const char *key, const char *path);
+int wire_list(struct req *q, const char *box, const char *path,
+	int (*each)(void *arg, const char *name, json_t *attr), void *arg);
+int wire_open(struct req *q, const char *box, const char *path, int flags, mode_t mode, size_t want,
+	char ret_handle[24], struct tree_attr *ret, char **ret_data, size_t *ret_len);
+int wire_read(struct req *q, const char *box, const char *handle, uint64_t off, size_t len,
+	struct sbx_response *ret);
+int wire_write(struct req *q, const char *box, const char *handle, uint64_t off, bool append,
+	const void *buf, size_t len, uint64_t *ret_written);
+int wire_sync(struct req *q, const char *box, const char *handle, bool data_only);
+void wire_close(struct req *q, const char *box, const char *handle);
+/* Attributes of an open file, whatever became of its name. */
+int wire_fstat(struct req *q, const char *box, const char *handle, struct tree_attr *ret);
+int wire_statfs(struct req *q, const char *box, const char *path, struct statvfs *ret);
+
+/* tree_attr.c */
+bool tree_is(const struct inode *i);
+int tree_path(struct req *q, struct inode *i, const char *name, char out[GUEST_PATH_MAX]);
+/* Fresh attributes of an inode: by an open handle when there is one, else by path. */
+int tree_get(struct req *q, struct inode *i, struct tree_attr *ret);
+/* The inode of a guest object under a name (dir, name), referenced, and its entry. */
+int tree_inode(struct req *q, struct inode *dir, const char *name, struct tree_attr *a, double secs,
+	struct inode **ret, struct fuse_entry_param *e);
+/* Answers with the entry of a new or looked-up object. */
+void tree_reply(struct req *q, struct inode *dir, const char *name, struct tree_attr *a);
+/* Our own change: what the daemon knows about it is old. */
+void tree_changed(struct inode *i);
+/* What the kernel gets to see of an inode. */
+void tree_shown(struct req *q, struct inode *i, struct tree_attr *a);
+void tree_lookup(struct req *q, struct inode *dir, const char *name);
+void tree_getattr(struct req *q, struct inode *i);
+void tree_setattr(struct req *q, struct inode *i, const struct stat *st, int set,
+	struct fuse_file_info *fi);
+void tree_statfs(struct req *q, struct inode *i);
+
+/* confine.c: the text of a link as the host may follow it. `depth`: directories between the guest's
+ * root and the link. -EPERM when links are refused. */
+int link_text(enum links_mode mode, int depth, const char *target, char *out, size_t size);
+void tree_readlink(struct req *q, struct inode *i);
+
+/* tree_io.c */
+void tree_open(struct req *q, struct inode *i, struct fuse_file_info *fi);
+void tree_create(struct req *q, struct inode *dir, const char *name, mode_t mode,
+	struct fuse_file_info *fi);
+void tree_read(struct req *q, struct handle *h, size_t size, off_t off);
+void tree_file_close(struct req *q, struct handle *h);
+/* Runs one request on an open file; when the server has forgotten the handle, opens it anew by path,
+ * if the path still leads to the same object. */
+int tree_with_handle(struct req *q, struct tree_file *f,
+	int (*fn)(struct req *q, struct tree_file *f, void *arg), void *arg);
+/* Gives up a reference; the last one frees. */
+void tree_file_put(struct mount *m, struct tree_file *f);
+/* The server's handle of any open file of the inode; false: none is open. */
+bool tree_any_handle(struct inode *i, char out[24]);
+
+/* tree_write.c */
+void tree_write(struct req *q, struct handle *h, const char *buf, size_t size, off_t off);
+void tree_flush(struct req *q, struct handle *h);
+void tree_fsync(struct req *q, struct handle *h, bool data_only);
+void tree_fallocate(struct req *q, struct handle *h, int mode, off_t off, off_t len);
+void tree_copy(struct req *q, struct handle *in, off_t in_off, struct handle *out, off_t out_off,
+	size_t len);
+void tree_lseek(struct req *q, struct handle *h, off_t off, int whence);
+/* Sends what the inode's open files have collected. Failures stay with their file. */
+void tree_drain(struct req *q, struct inode *i);
+/* f->lock held. */
+int tree_file_drain(struct req *q, struct tree_file *f);
+
+/* flusher.c: late writes do not stay for ever, handles do not die of silence. */
+int flusher_new(struct mount *m, struct flusher **ret);
+/* Sends what is there and ends the thread. */
+void flusher_stop(struct flusher *f);
+void flusher_free(struct flusher *f);
+void flusher_add(struct mount *m, struct tree_file *f);
+void flusher_remove(struct mount *m, struct tree_file *f);
+/* Counts open handles of a sandbox, +1 or -1. */
+void flusher_hold(struct mount *m, const char *box, int n);
+
+/* tree_dir.c */
+void tree_opendir(struct req *q, struct inode *i, struct fuse_file_info *fi);
+void tree_readdir(struct req *q, struct inode *i, size_t size, off_t off, struct handle *h, bool plus);
+void tree_fsyncdir(struct req *q, struct inode *i, bool data_only);
+void tree_dir_free(struct tree_dir *d);
+
+/* tree_change.c */
+void tree_mkdir(struct req *q, struct inode *dir, const char *name, mode_t mode);
+void tree_mknod(struct req *q, struct inode *dir, const char *name, mode_t mode);
+void tree_symlink(struct req *q, struct inode *dir, const char *name, const char *target);
+void tree_link(struct req *q, struct inode *i, struct inode *dir, const char *name);
+void tree_remove(struct req *q, struct inode *dir, const char *name, bool is_dir);
+void tree_rename(struct req *q, struct inode *dir, const char *name, struct inode *to,
+	const char *to_name, unsigned flags);
+
+/* tree_xattr.c */
+void tree_getxattr(struct req *q, struct inode *i, const char *name, size_t size);
+void tree_setxattr(struct req *q, struct inode *i, const char *name, const char *value, size_t size,
+	int flags);
+void tree_listxattr(struct req *q, struct inode *i, size_t size);
+void tree_removexattr(struct req *q, struct inode *i, const char *name);
+/* Answers a get or list of extended attributes from memory, by the kernel's rule about sizes. */
+void reply_xattr(struct req *q, const char *value, size_t len, size_t size);
+
+#endif
