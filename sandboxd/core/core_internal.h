@@ -30,6 +30,7 @@ struct core {
 	int64_t capacity_memory_mb, capacity_disk_mb;
 	bool keep;
 	bool caps[CAP_COUNT];
+	int64_t disk_free_mb;     /* atomic; as of the last tick */
 	bool default_ready;       /* the default image is installed */
 	char instance[40];
 	char boot[BOOT_ID_LEN];

@@ -205,7 +205,8 @@ static void take_back(struct sandbox *s, const struct progress *p)
 
 static int check_disk(struct core *c, struct err *e)
 {
-	if (c->ops->disk_free_mb(c->backend) >= DISK_FREE_LEAST_MB)
+	/* looked at once a second: asking costs as much as a tenth of a create */
+	if (__atomic_load_n(&c->disk_free_mb, __ATOMIC_RELAXED) >= DISK_FREE_LEAST_MB)
 		return 0;
 	return err_set(e, ERR_UNAVAILABLE, "the host's disk is too full for another sandbox");
 }

@@ -275,11 +275,17 @@ static void look_at(struct sandbox *s)
 		lifetime_end_later(s, reason);
 }
 
+static void look_at_disk(struct core *c)
+{
+	__atomic_store_n(&c->disk_free_mb, c->ops->disk_free_mb(c->backend), __ATOMIC_RELAXED);
+}
+
 static void tick(struct core *c)
 {
 	struct sandbox **all;
 	size_t n;
 
+	look_at_disk(c);
 	if (registry_all(&c->reg, &all, &n) < 0)
 		return;
 	for (size_t i = 0; i < n; i++) {
@@ -352,6 +358,7 @@ static void *reaper(void *arg)
 
 int lifetime_start(struct core *c, struct err *e)
 {
+	look_at_disk(c);
 	c->ticking = pthread_create(&c->ticker, NULL, ticker, c) == 0;
 	c->reaping = pthread_create(&c->reaper, NULL, reaper, c) == 0;
 	if (c->ticking && c->reaping)
