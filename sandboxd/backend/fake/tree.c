@@ -17,9 +17,10 @@ static const struct {
 	const char *name;
 	mode_t mode;
 } folders[] = {
-	{ "etc", 0755 }, { "home", 0755 }, { "root", 0700 }, { "run", 0755 }, { "sandbox", 0755 },
-	{ "sandbox/home", 0755 }, { "srv", 0755 }, { "tmp", 01777 }, { "usr", 0755 },
-	{ "var", 0755 }, { "var/tmp", 01777 },
+	{ "etc", 0755 },
+	{ "sandbox", 0755 },
+	{ "sandbox/home", 0755 },
+	{ "tmp", 01777 },
 };
 static const struct {
 	const char *name, *text;
