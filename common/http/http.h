@@ -75,7 +75,7 @@ void http_reply_stream(struct http_req *r, int status, const char *type, int64_t
 	const struct http_source *src);
 /* 101 with `Connection: Upgrade` and the protocol. `run` is called exactly once, on a thread of its
  * own; it owns the stream until it returns, then the connection is closed. `extra` are bytes the
- * client sent behind its header. fd -1: the client left first; only `arg` is to be released. The
+ * client sent behind its header (over TLS a client has to wait for the 101 before it sends). fd -1: the client left first; only `arg` is to be released. The
  * stream is blocking; once the server stops, reads on it give 0. */
 void http_upgrade(struct http_req *r, const char *protocol,
 	void (*run)(void *arg, int fd, const void *extra, size_t extra_len), void *arg);

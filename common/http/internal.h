@@ -87,6 +87,10 @@ bool req_has_body(const struct http_req *r);
 struct http_req *req_new(struct http_server *s, struct conn *c, struct MHD_Connection *mhd,
 	const char *uri);
 void req_free(struct http_req *r);
+/* Hands the response to the library, with the headers that were added; takes it. */
+void req_queue(struct http_req *r, int status, const char *type, struct MHD_Response *resp);
+/* Writes past the library; gives up when the client does not read. */
+void conn_send(struct conn *c, const char *buf, size_t len);
 /* The contract's error shape, for what is refused before the application has seen it. */
 void req_refuse(struct http_req *r, int status, const char *word, const char *message);
 /* The answer to what the library itself refuses, written past it. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Answering one request: whole, as a stream, or by leaving HTTP.
+/* Answering one request, whole or as a stream.
  *
  * The library takes an answer before the first byte of a body and after the last, not between. An
  * answer in between is therefore written to the socket by hand, and the connection ends. */
@@ -8,7 +8,6 @@
 #include "common/sys/mem.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +35,7 @@ bool http_answered(const struct http_req *r)
 	return r->answered;
 }
 
-static void queue(struct http_req *r, int status, const char *type, struct MHD_Response *resp)
+void req_queue(struct http_req *r, int status, const char *type, struct MHD_Response *resp)
 {
 	bool unread = r->phase == PH_HEADER && req_has_body(r);
 
@@ -58,7 +57,7 @@ static void queue(struct http_req *r, int status, const char *type, struct MHD_R
 	MHD_destroy_response(resp);
 }
 
-static void send_all(struct conn *c, const char *buf, size_t len)
+void conn_send(struct conn *c, const char *buf, size_t len)
 {
 	while (len > 0) {
 		ssize_t n = c->tls ? gnutls_record_send(c->tls, buf, len)
@@ -86,9 +85,9 @@ static void send_answer(struct conn *c, unsigned status, const char *type, const
 		"HTTP/1.1 %u %s\r\nConnection: close\r\nContent-Type: %s\r\nContent-Length: %zu\r\n\r\n",
 		status, MHD_get_reason_phrase_for(status), type, len);
 
-	send_all(c, head, (size_t)n);
+	conn_send(c, head, (size_t)n);
 	if (!head_only)
-		send_all(c, body, len);
+		conn_send(c, body, len);
 	if (c->tls)
 		gnutls_bye(c->tls, GNUTLS_SHUT_WR);
 }
@@ -118,7 +117,7 @@ void http_reply(struct http_req *r, int status, const char *type, const void *bo
 		reply_raw(r, status, type, body, len);
 		return;
 	}
-	queue(r, status, type, MHD_create_response_from_buffer(len, (void *)(uintptr_t)body,
+	req_queue(r, status, type, MHD_create_response_from_buffer(len, (void *)(uintptr_t)body,
 		MHD_RESPMEM_MUST_COPY));
 }
 
@@ -168,105 +167,5 @@ void http_reply_stream(struct http_req *r, int status, const char *type, int64_t
 		HTTP_BLOCK_BYTES, source_read, copy, source_free);
 	if (!resp)
 		source_free(copy);
-	queue(r, status, type, resp);
-}
-
-struct upgrade {
-	void (*run)(void *arg, int fd, const void *extra, size_t extra_len);
-	void *arg;
-	struct http_server *server;
-	struct MHD_UpgradeResponseHandle *handle;
-	int fd;
-	void *extra;
-	size_t extra_len;
-};
-
-void upgrade_drop(struct upgrade *u)
-{
-	if (!u)
-		return;
-	u->run(u->arg, -1, NULL, 0);
-	free(u);
-}
-
-static void *upgrade_main(void *arg)
-{
-	struct upgrade *u = arg;
-	struct http_server *s = u->server;
-
-	u->run(u->arg, u->fd, u->extra, u->extra_len);
-	shutdown(u->fd, SHUT_RDWR);
-	MHD_upgrade_action(u->handle, MHD_UPGRADE_ACTION_CLOSE);
-	free(u->extra);
-	free(u);
-	pthread_mutex_lock(&s->lock);
-	s->upgrades--;
-	pthread_cond_broadcast(&s->changed);
-	pthread_mutex_unlock(&s->lock);
-	return NULL;
-}
-
-static int upgrade_thread(struct upgrade *u)
-{
-	pthread_attr_t attr;
-	pthread_t t;
-	int rc;
-
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attr, HTTP_STACK_BYTES);
-	rc = pthread_create(&t, &attr, upgrade_main, u);
-	pthread_attr_destroy(&attr);
-	return rc;
-}
-
-/* With TLS the library pumps bytes in the connection's own thread from here on, so the stream's
- * owner always runs in another one. */
-static void on_upgrade(void *cls, struct MHD_Connection *connection, void *con_cls, const char *extra,
-	size_t extra_len, MHD_socket sock, struct MHD_UpgradeResponseHandle *urh)
-{
-	struct http_req *r = con_cls;
-	struct upgrade *u = steal(r->upgrade);
-	int flags = fcntl(sock, F_GETFL);
-
-	(void)cls;
-	(void)connection;
-	if (flags >= 0)
-		fcntl(sock, F_SETFL, flags & ~O_NONBLOCK);
-	r->conn->upgraded = true;
-	u->fd = sock;
-	u->handle = urh;
-	u->extra = extra_len ? malloc(extra_len) : NULL;
-	if (u->extra)
-		memcpy(u->extra, extra, u->extra_len = extra_len);
-	pthread_mutex_lock(&u->server->lock);
-	u->server->upgrades++;
-	pthread_mutex_unlock(&u->server->lock);
-	if ((extra_len && !u->extra) || upgrade_thread(u) != 0) {
-		log_error("no memory for an upgraded connection");
-		pthread_mutex_lock(&u->server->lock);
-		u->server->upgrades--;
-		pthread_mutex_unlock(&u->server->lock);
-		free(u->extra);
-		upgrade_drop(u);
-		MHD_upgrade_action(urh, MHD_UPGRADE_ACTION_CLOSE);
-	}
-}
-
-void http_upgrade(struct http_req *r, const char *protocol,
-	void (*run)(void *arg, int fd, const void *extra, size_t extra_len), void *arg)
-{
-	struct upgrade *u = r->answered ? NULL : calloc(1, sizeof(*u));
-	struct MHD_Response *resp;
-
-	if (!u) {
-		run(arg, -1, NULL, 0);
-		return;
-	}
-	*u = (struct upgrade){ .run = run, .arg = arg, .server = r->server, .fd = -1 };
-	r->upgrade = u;
-	resp = MHD_create_response_for_upgrade(on_upgrade, NULL);
-	if (resp)
-		MHD_add_response_header(resp, "Upgrade", protocol);
-	queue(r, MHD_HTTP_SWITCHING_PROTOCOLS, NULL, resp);
+	req_queue(r, status, type, resp);
 }
