@@ -10,6 +10,16 @@
 #include <stdio.h>
 #include <string.h>
 
+void box_group(char name[BOX_NAME_MAX], uint32_t block)
+{
+	snprintf(name, BOX_NAME_MAX, "n%u", block);
+}
+
+void box_pool(char name[BOX_NAME_MAX], uint32_t block)
+{
+	snprintf(name, BOX_NAME_MAX, "pool-%u", block);
+}
+
 int box_read(int boxes, const char *id, struct box *ret)
 {
 	_cleanup_close_ int fd = open_below(boxes, id, O_RDONLY, 0);

@@ -29,6 +29,10 @@ static inline uint32_t box_uid(uint32_t block)
 {
 	return BOX_ID_BASE + block * BOX_ID_STEP;
 }
+/* Name of the control groups, and of the disk area before the sandbox has an id. */
+#define BOX_NAME_MAX 24
+void box_group(char name[BOX_NAME_MAX], uint32_t block);
+void box_pool(char name[BOX_NAME_MAX], uint32_t block);
 static inline uint32_t box_shim_uid(uint32_t block)
 {
 	return BOX_SHIM_BASE + block;

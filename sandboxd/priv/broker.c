@@ -108,6 +108,14 @@ void op_keep(struct broker *b, const struct priv_req *q, int fd)
 	broker_answer(b, q->op, q->tag, &f, NULL);
 }
 
+static bool group_populated(const struct broker *b, uint32_t block)
+{
+	char group[BOX_NAME_MAX];
+
+	box_group(group, block);
+	return cg_populated(&b->env.cg, group);
+}
+
 void op_alive(struct broker *b, const struct priv_req *q, int fd)
 {
 	struct fail f = { 0 };
@@ -117,7 +125,7 @@ void op_alive(struct broker *b, const struct priv_req *q, int fd)
 	if (!name_is_id(q->id, sizeof(q->id)))
 		fail_set(&f, EINVAL, "id");
 	else if (box_read(b->env.boxes, q->id, &box) < 0 || box.generation != q->generation ||
-		!box_alive(&box, b->env.boot) || !cg_populated(&b->env.cg, q->id))
+		!box_alive(&box, b->env.boot) || !group_populated(b, box.block))
 		fail_set(&f, ESRCH, "no runtime of this sandbox");
 	broker_answer(b, q->op, q->tag, &f, NULL);
 }
@@ -234,5 +242,6 @@ int broker_run(struct broker *b)
 {
 	while (round_of(b) == 0)
 		;
+	creates_stop(b);
 	return 0;
 }

@@ -6,14 +6,16 @@
 #define SANDBOXD_PRIV_BROKER_H
 
 #include "sandboxd/priv/build.h"
+#include "sandboxd/priv/claim.h"
 
 #include <stdbool.h>
 
-#define BROKER_SPARES 2       /* builders kept ready for the shape that was asked for last */
+#define BROKER_SPARES 4       /* sandboxes kept ready in the shape that was asked for last */
+#define BROKER_BUILDING 2     /* of which so many are made at the same time */
 #define BROKER_END_MS 10000   /* a killed sandbox that is not gone by then is an error */
 
 enum job_kind { JOB_BUILD, JOB_IMPORT, JOB_END };
-enum build_step { STEP_PREPARING, STEP_SPARE, STEP_CLAIMED, STEP_MADE };
+enum build_step { STEP_PREPARING, STEP_REPORTED, STEP_SPARE };
 
 struct waiter {
 	struct waiter *next;
@@ -22,18 +24,22 @@ struct waiter {
 struct job {
 	struct job *next;
 	enum job_kind kind;
-	int fd;                  /* socket to the child, or cgroup.events; -1: nothing to wait for */
+	int fd;                  /* socket to the child, a spare's boot pipe, or cgroup.events; -1:
+	                          * nothing to wait for */
 	int pid;
 	bool done;               /* to be removed from the list */
 	/* JOB_BUILD */
 	enum build_step step;
 	struct build_shape shape;
-	struct build_claim claim;
-	uint32_t block;
+	struct claim claim;
+	struct claim_from from;
 	bool wanted;             /* somebody waits for it: claim holds the request */
 	bool probe;
 	/* JOB_END; JOB_BUILD's id is in claim */
-	char id[PRIV_ID_MAX];
+	char id[PRIV_ID_MAX];    /* "": it never had one */
+	uint32_t block;
+	bool has_block;          /* false: its record was lost, only the files are cleared away */
+	bool guest_gone;         /* no guest process runs; the shim and the worker may */
 	bool clearing;           /* the janitor has it */
 	bool sweep;
 	int64_t since_ms;
@@ -78,9 +84,13 @@ int64_t broker_now_ms(void);
 /* build jobs (creates.c) */
 void creates_event(struct broker *b, struct job *j);
 void creates_refill(struct broker *b);
+void creates_stop(struct broker *b); /* the broker ends: unclaimed sandboxes go */
 int creates_probe(struct broker *b, uint64_t tag);
 /* ends (ends.c) */
+/* The sandbox of this id, as its record says. */
 void ends_start(struct broker *b, const char *id, uint32_t op, uint64_t tag, const struct fail *f);
+/* What an unclaimed builder holds. */
+void ends_block(struct broker *b, uint32_t block);
 void ends_event(struct broker *b, struct job *j);
 void ends_janitor_event(struct broker *b);
 int ends_janitor_start(struct broker *b, struct fail *f);

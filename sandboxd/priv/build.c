@@ -18,16 +18,13 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/fsuid.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 
 #define GUEST_UID 1001
@@ -36,7 +33,6 @@ struct builder {
 	const struct build_env *env;
 	const struct build_shape *shape;
 	uint32_t block;
-	uint64_t start_time;    /* ours, read while the host's proc was in sight */
 	int broker;             /* socket to the broker */
 	int userns;
 	struct root_spec root;
@@ -45,20 +41,10 @@ struct builder {
 	int sync;               /* socket to the first process: reports, then one byte for "go" */
 	int init_fd, init_far;  /* init's control socket: ours, its */
 	int worker_fd;
+	int uts;                /* our host name's namespace, for the claim */
+	struct cg_box cg;
 	struct fail fail;
 };
-
-void build_pool_name(char *buf, size_t size, uint32_t block)
-{
-	snprintf(buf, size, "pool-%u", block);
-}
-
-static void report(struct builder *b, enum build_state state)
-{
-	struct build_report r = { .state = state, .fail = b->fail };
-
-	(void)send(b->broker, &r, sizeof(r), MSG_NOSIGNAL);
-}
 
 static int pair(int sv[2], struct fail *f)
 {
@@ -263,10 +249,22 @@ static int clone_layer(struct builder *b)
 
 static int make_area(struct builder *b)
 {
-	char name[32];
+	char name[BOX_NAME_MAX];
 
-	build_pool_name(name, sizeof(name), b->block);
+	box_pool(name, b->block);
 	return area_make(&b->env->areas, name, b->shape->disk_mb, b->block, &b->root.area, &b->fail);
+}
+
+static int make_groups(struct builder *b)
+{
+	char name[BOX_NAME_MAX];
+	int r;
+
+	box_group(name, b->block);
+	if (cg_make(&b->env->cg, name, box_shim_uid(b->block), &b->cg, &b->fail) < 0)
+		return -1;
+	r = cg_join_svc(&b->cg, 0);
+	return r < 0 ? fail_set(&b->fail, r, "enter the control group svc") : 0;
 }
 
 static int leave_host(struct builder *b)
@@ -276,90 +274,17 @@ static int leave_host(struct builder *b)
 		return fail_set(&b->fail, errno, "make namespaces");
 	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
 		return fail_set(&b->fail, errno, "make mounts private");
+	b->uts = open("/proc/self/ns/uts", O_RDONLY | O_CLOEXEC);
+	if (b->uts < 0)
+		return fail_set(&b->fail, errno, "open the host name's namespace");
 	return net_setup(box_uid(b->block), &b->fail);
 }
 
-static int prepare(struct builder *b)
+static int join_init(struct builder *b)
 {
-	b->root.uid = box_uid(b->block);
-	b->root.memory_mb = b->shape->memory_mb;
-	b->userns = b->root.userns = userns_make(b->root.uid, &b->fail);
-	if (b->userns < 0 || clone_layer(b) < 0 || make_area(b) < 0 || leave_host(b) < 0)
-		return -1;
-	if (start_first(b) < 0 || await_first(b, false) < 0)
-		return -1;
-	close_p(&b->root.lower);
-	close_p(&b->root.area);
-	return start_worker(b);
-}
+	int r = cg_join_init(&b->cg, b->first);
 
-/* --- second half ----------------------------------------------------------------------------- */
-
-static int write_record(struct builder *b, const struct build_claim *c)
-{
-	struct box box = { .magic = BOX_MAGIC, .block = b->block, .generation = c->generation,
-		.shim_pid = getpid(), .shim_start = b->start_time };
-	char pool[32];
-	int r;
-
-	memcpy(box.boot, b->env->boot, sizeof(box.boot));
-	memcpy(box.layer, b->shape->layer, sizeof(box.layer));
-	r = box_write(b->env->boxes, c->id, &box);
-	if (r < 0)
-		return fail_set(&b->fail, r, "write the record");
-	build_pool_name(pool, sizeof(pool), b->block);
-	r = area_rename(&b->env->areas, pool, c->id);
-	return r < 0 ? fail_set(&b->fail, r, "name the area") : 0;
-}
-
-static int join_groups(struct builder *b, const struct build_claim *c, struct cg_box *cg)
-{
-	struct cg_limits lim = { c->memory_mb, c->cpu_milli, CG_PIDS_DEFAULT };
-	int r = cg_make(&b->env->cg, c->id, &lim, box_shim_uid(b->block), cg, &b->fail);
-
-	if (r < 0)
-		return r;
-	r = cg_join_svc(cg, 0);
-	if (r == 0)
-		r = cg_join_svc(cg, b->worker);
-	if (r == 0)
-		r = cg_join_init(cg, b->first);
-	return r < 0 ? fail_set(&b->fail, r, "enter the control groups") : 0;
-}
-
-/* Made as the front's user: whatever the front has put into its own folder, it gains nothing. */
-static int listen_in(int dir, uid_t uid, gid_t gid)
-{
-	struct sockaddr_un a = { .sun_family = AF_UNIX, .sun_path = "sock" };
-	int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), r;
-	mode_t mask = umask(0177);
-
-	if (s < 0 || fchdir(dir) < 0)
-		return -errno;
-	setfsgid(gid);
-	setfsuid(uid);
-	r = bind(s, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(s, 128) < 0 ? -errno : 0;
-	setfsuid(0);
-	setfsgid(0);
-	umask(mask);
-	if (r == 0 && chdir("/") < 0)
-		r = -errno;
-	if (r < 0)
-		close(s);
-	return r < 0 ? r : s;
-}
-
-static int make_socket(struct builder *b, const struct build_claim *c)
-{
-	char path[PRIV_ID_MAX + 8];
-	int s;
-
-	snprintf(path, sizeof(path), "run/%s", c->id);
-	_cleanup_close_ int dir = open_below(b->env->state, path, O_RDONLY | O_DIRECTORY, 0);
-	if (dir < 0)
-		return fail_set(&b->fail, dir, "open %s", path);
-	s = listen_in(dir, b->env->front_uid, b->env->front_gid);
-	return s < 0 ? fail_set(&b->fail, s, "listen on %s/sock", path) : s;
+	return r < 0 ? fail_set(&b->fail, r, "enter the guest's control groups") : 0;
 }
 
 static int start_init(struct builder *b)
@@ -369,15 +294,23 @@ static int start_init(struct builder *b)
 	return await_first(b, true);
 }
 
-static int send_boot(const struct shim_boot *boot, struct fail *f)
+static int prepare(struct builder *b)
 {
-	int p[2];
-
-	if (pipe2(p, O_CLOEXEC) < 0 || fd_write_full(p[1], boot, sizeof(*boot)) < 0)
-		return fail_set(f, errno, "make the boot pipe");
-	close(p[1]);
-	return p[0];
+	b->root.uid = box_uid(b->block);
+	b->root.memory_mb = b->shape->memory_mb;
+	b->userns = b->root.userns = userns_make(b->root.uid, &b->fail);
+	if (b->userns < 0 || clone_layer(b) < 0 || make_area(b) < 0 || make_groups(b) < 0)
+		return -1;
+	/* Entering groups mostly waits; the first process mounts meanwhile. */
+	if (leave_host(b) < 0 || start_first(b) < 0 || join_init(b) < 0 || await_first(b, false) < 0)
+		return -1;
+	close_p(&b->root.lower);
+	close_p(&b->root.area);
+	b->root.lower = b->root.area = -1;
+	return start_worker(b) < 0 ? -1 : start_init(b);
 }
+
+/* --- and the shim ---------------------------------------------------------------------------- */
 
 static void pass_on(int fd)
 {
@@ -391,24 +324,43 @@ static int high(int fd)
 	return fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 96);
 }
 
-static int become_shim(struct builder *b, const struct build_claim *c, int sock, const struct cg_box *cg)
+static int send_ready(struct builder *b, const struct shim_boot *boot, int boot_pipe, int sock)
 {
-	uid_t uid = box_shim_uid(b->block);
-	struct shim_boot boot = { .magic = SHIM_BOOT_MAGIC, .version = SHIM_BOOT_VERSION, .uid = uid,
-		.gid = uid, .guest_uid = GUEST_UID, .guest_gid = GUEST_UID,
-		.generation = c->generation, .listen_fd = high(sock), .init_fd = high(b->init_fd),
-		.worker_fd = high(b->worker_fd), .root_fd = -1, .cgroup_fd = high(cg->guest_dir),
-		.oom_fd = high(cg->oom) };
-	int prog = high(b->env->program[PROG_SHIM]), fd;
+	struct build_report r = { .state = BUILD_READY, .boot = *boot };
+	int fds[BUILD_FDS] = { [BUILD_FD_BOOT] = boot_pipe, [BUILD_FD_LISTEN] = sock,
+		[BUILD_FD_UTS] = b->uts };
+	int n = fd_send_msg(b->broker, &r, sizeof(r), fds, BUILD_FDS);
+
+	return n < 0 ? fail_set(&b->fail, n, "report") : 0;
+}
+
+static void use_all_descriptors(void)
+{
 	struct rlimit nofile;
 
+	if (getrlimit(RLIMIT_NOFILE, &nofile) == 0) {
+		nofile.rlim_cur = nofile.rlim_max;
+		(void)setrlimit(RLIMIT_NOFILE, &nofile);
+	}
+}
+
+static int become_shim(struct builder *b)
+{
+	uid_t uid = box_shim_uid(b->block);
+	int prog = high(b->env->program[PROG_SHIM]), p[2];
+	int sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); /* named at the claim */
+	struct shim_boot boot = { .magic = SHIM_BOOT_MAGIC, .version = SHIM_BOOT_VERSION, .uid = uid,
+		.gid = uid, .guest_uid = GUEST_UID, .guest_gid = GUEST_UID, .listen_fd = high(sock),
+		.init_fd = high(b->init_fd), .worker_fd = high(b->worker_fd), .root_fd = -1,
+		.cgroup_fd = high(b->cg.guest_dir), .oom_fd = high(b->cg.oom) };
+
+	if (sock < 0 || pipe2(p, O_CLOEXEC) < 0)
+		return fail_set(&b->fail, errno, "make the shim's sockets");
 	/* The guest's own mount namespace: the one that it was built in can go. */
 	if (setns(b->first_pidfd, CLONE_NEWNS) < 0)
 		return fail_set(&b->fail, errno, "enter the guest's mount namespace");
 	boot.devpts_fd = high(open("/dev/pts", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
-	memcpy(boot.secret, c->secret, sizeof(boot.secret));
-	fd = send_boot(&boot, &b->fail);
-	if (fd < 0 || place_fds(&fd, 1, &b->fail) < 0)
+	if (send_ready(b, &boot, p[1], sock) < 0 || place_fds(&p[0], 1, &b->fail) < 0)
 		return -1;
 	if (close_range(4, ~0u, CLOSE_RANGE_CLOEXEC) < 0)
 		return fail_set(&b->fail, errno, "close descriptors");
@@ -418,50 +370,23 @@ static int become_shim(struct builder *b, const struct build_claim *c, int sock,
 	pass_on(boot.devpts_fd);
 	pass_on(boot.cgroup_fd);
 	pass_on(boot.oom_fd);
-	if (getrlimit(RLIMIT_NOFILE, &nofile) == 0) {
-		nofile.rlim_cur = nofile.rlim_max;
-		(void)setrlimit(RLIMIT_NOFILE, &nofile);
-	}
-	drop_signals();
+	use_all_descriptors();
 	umask(077);
-	report(b, BUILD_MADE);
 	return exec_program(prog, "sbx-shim", NULL, NULL, NULL, &b->fail);
-}
-
-static int claim(struct builder *b, const struct build_claim *c)
-{
-	struct cg_box cg = CG_BOX_NULL;
-	int sock;
-
-	if (write_record(b, c) < 0 || join_groups(b, c, &cg) < 0)
-		return -1;
-	if (sethostname(c->hostname, strlen(c->hostname)) < 0)
-		return fail_set(&b->fail, errno, "set the host name");
-	sock = make_socket(b, c);
-	if (sock < 0 || start_init(b) < 0)
-		return -1;
-	return become_shim(b, c, sock, &cg);
 }
 
 void build_run(const struct build_env *env, const struct build_shape *shape, uint32_t block, int sock)
 {
 	struct builder b = { .env = env, .shape = shape, .block = block, .broker = sock,
-		.start_time = pid_start_time(getpid()), .userns = -1, .root = { .lower = -1, .area = -1 }, .first_pidfd = -1, .sync = -1,
-		.init_fd = -1, .init_far = -1, .worker_fd = -1 };
-	struct build_claim c;
-	ssize_t n;
+		.userns = -1, .root = { .lower = -1, .area = -1 }, .first_pidfd = -1, .sync = -1,
+		.init_fd = -1, .init_far = -1, .worker_fd = -1, .uts = -1, .cg = CG_BOX_NULL };
+	struct build_report failed = { .state = BUILD_FAILED };
 
 	setsid();
 	drop_signals();
-	if (prepare(&b) == 0) {
-		report(&b, BUILD_READY);
-		do
-			n = recv(sock, &c, sizeof(c), 0);
-		while (n < 0 && errno == EINTR);
-		if (n != sizeof(c))
-			_exit(0); /* the broker has gone or does not need us */
-		claim(&b, &c);
-	}
-	report(&b, BUILD_FAILED);
+	if (prepare(&b) == 0)
+		become_shim(&b);
+	failed.fail = b.fail;
+	(void)send(sock, &failed, sizeof(failed), MSG_NOSIGNAL);
 	_exit(1);
 }

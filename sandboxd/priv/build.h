@@ -4,10 +4,11 @@
  *   broker ── fork ──> builder ── clone(NEWPID) ──> first   (will be sbx-init)
  *                         └────── fork ───────────> worker  (sbx-worker, at once)
  *
- * It works in two halves. The first needs only the shape (image, sizes) and ends with everything
- * mounted and waiting; the broker keeps a few builders there. The second, the claim, gives it an id,
- * limits, a name and a socket. A builder whose broker has gone ends, and all that it holds with it:
- * nothing has a name in the host before the claim but an area called pool-<n>. */
+ * It needs only the shape (image, sizes) and a free id block, and ends as a running shim that waits
+ * for the struct on its boot pipe, with init and the worker waiting too. The broker keeps a few of
+ * these. Claiming one (claim.c) gives it an id, limits, a host name and a socket, and costs well
+ * under a millisecond. When the broker dies the pipe ends, and the unclaimed shim with all its own
+ * ends too; nothing of it has a name in the host but n<block> groups and the area pool-<block>. */
 #ifndef SANDBOXD_PRIV_BUILD_H
 #define SANDBOXD_PRIV_BUILD_H
 
@@ -16,6 +17,7 @@
 #include "sandboxd/priv/cg.h"
 #include "sandboxd/priv/filter.h"
 #include "sandboxd/priv/priv.h"
+#include "sandboxd/shim/shim.h"
 
 enum program { PROG_SHIM, PROG_INIT, PROG_WORKER, PROG_COUNT };
 
@@ -28,30 +30,24 @@ struct build_env {
 	int program[PROG_COUNT]; /* sealed memfds: nothing in a sandbox leads to a file of the host */
 	uid_t front_uid;
 	gid_t front_gid;
+	int uts;               /* the host's own name */
 	char boot[40];
 };
 struct build_shape {
 	char layer[PRIV_LAYER_MAX];
 	int64_t memory_mb, disk_mb;
 };
-/* broker → builder */
-struct build_claim {
-	char id[PRIV_ID_MAX], hostname[PRIV_HOST_MAX];
-	uint8_t secret[16];
-	uint64_t generation;
-	int64_t cpu_milli, memory_mb;
-};
-/* builder → broker; after `made` the end of the socket means that the shim has been executed */
-enum build_state { BUILD_READY = 1, BUILD_MADE, BUILD_FAILED };
+/* builder → broker, then the end of the socket when the shim is being executed. With `ready` come
+ * three descriptors. */
+enum build_state { BUILD_READY = 1, BUILD_FAILED };
+enum build_fd { BUILD_FD_BOOT, BUILD_FD_LISTEN, BUILD_FD_UTS, BUILD_FDS };
 struct build_report {
 	int32_t state; /* enum build_state */
 	struct fail fail;
+	struct shim_boot boot; /* all but secret and generation */
 };
 
 /* Never returns: the process becomes the shim, or exits. */
 void build_run(const struct build_env *env, const struct build_shape *shape, uint32_t block, int sock)
 	__attribute__((noreturn));
-/* The area of a builder that has not been claimed. */
-void build_pool_name(char *buf, size_t size, uint32_t block);
-
 #endif

@@ -135,8 +135,9 @@ static int open_v1(struct cg *cg, const struct mounts *m, const char *base, stru
 		if (cg->base1[c] < 0)
 			return cg->base1[c];
 		_cleanup_close_ int svc = dir_make(cg->base1[c], "svc", 0755);
-		if (svc < 0)
-			return fail_set(f, svc, "make control group svc");
+		int r = svc < 0 ? svc : file_write(svc, "cgroup.procs", "0");
+		if (r < 0)
+			return fail_set(f, r, "enter the %s control group svc", ctrl_name[c]);
 	}
 	return 0;
 }
@@ -238,11 +239,11 @@ static int delegate(int guest, uid_t uid, struct fail *f)
 	return 0;
 }
 
-static int make_v2(const struct cg *cg, const char *id, const struct cg_limits *lim, uid_t shim_uid,
-	struct cg_box *box, struct fail *f)
+static int make_v2(const struct cg *cg, const char *name, uid_t shim_uid, struct cg_box *box,
+	struct fail *f)
 {
-	_cleanup_close_ int top = dir_make(cg->base2, id, 0755);
-	int r;
+	_cleanup_close_ int top = dir_make(cg->base2, name, 0755);
+	int r = 0;
 
 	if (top < 0)
 		return fail_set(f, top, "make control group");
@@ -253,47 +254,56 @@ static int make_v2(const struct cg *cg, const char *id, const struct cg_limits *
 		return fail_set(f, box->guest_dir, "open control group");
 	if (cg->mode == CG_V2) {
 		r = enable_v2(top, f);
-		if (r == 0)
-			r = limit_v2(box->guest_dir, lim, f);
-		if (r < 0)
-			return r;
 		box->oom = openat(box->guest_dir, "memory.events", O_RDONLY | O_CLOEXEC);
 	}
-	if (mkdirat(box->guest_dir, "init", 0755) < 0)
-		return fail_set(f, errno, "make control group");
-	r = delegate(box->guest_dir, shim_uid, f);
+	if (r == 0 && mkdirat(box->guest_dir, "init", 0755) < 0)
+		r = fail_set(f, errno, "make control group");
+	if (r == 0)
+		r = delegate(box->guest_dir, shim_uid, f);
 	if (r == 0)
 		r = procs_of(top, "svc/cgroup.procs", &box->svc, f);
 	return r < 0 ? r : procs_of(box->guest_dir, "init/cgroup.procs", &box->init, f);
 }
 
-static int make_v1(const struct cg *cg, enum cg_ctrl c, const char *id, const struct cg_limits *lim,
-	struct cg_box *box, struct fail *f)
+static int make_v1(const struct cg *cg, enum cg_ctrl c, const char *name, struct cg_box *box,
+	struct fail *f)
 {
-	_cleanup_close_ int dir = dir_make(cg->base1[c], id, 0755);
-	int r;
+	_cleanup_close_ int dir = dir_make(cg->base1[c], name, 0755);
 
 	if (dir < 0)
 		return fail_set(f, dir, "make %s control group", ctrl_name[c]);
-	r = limit_v1(c, dir, lim, f);
-	if (r == 0)
-		r = procs_of(dir, "cgroup.procs", &box->guest1[c], f);
-	if (r == 0)
-		r = procs_of(cg->base1[c], "svc/cgroup.procs", &box->svc1[c], f);
-	if (r == 0 && c == CG_MEMORY)
+	if (c == CG_MEMORY)
 		box->oom = openat(dir, "memory.oom_control", O_RDONLY | O_CLOEXEC);
-	return r;
+	return procs_of(dir, "cgroup.procs", &box->guest1[c], f);
 }
 
-int cg_make(const struct cg *cg, const char *id, const struct cg_limits *lim, uid_t shim_uid,
-	struct cg_box *box, struct fail *f)
+int cg_make(const struct cg *cg, const char *name, uid_t shim_uid, struct cg_box *box,
+	struct fail *f)
 {
-	int r = cg->base2 >= 0 ? make_v2(cg, id, lim, shim_uid, box, f) : 0;
+	int r = cg->base2 >= 0 ? make_v2(cg, name, shim_uid, box, f) : 0;
 
 	for (int c = 0; c < CG_CTRLS && r == 0; c++)
 		if (cg->base1[c] >= 0)
-			r = make_v1(cg, c, id, lim, box, f);
+			r = make_v1(cg, c, name, box, f);
 	return r;
+}
+
+int cg_limit(const struct cg *cg, const char *name, const struct cg_limits *lim, struct fail *f)
+{
+	char path[64];
+	int r = 0;
+
+	for (int c = 0; c < CG_CTRLS && r == 0; c++) {
+		if (cg->base1[c] < 0)
+			continue;
+		_cleanup_close_ int dir = open_below(cg->base1[c], name, O_RDONLY | O_DIRECTORY, 0);
+		r = dir < 0 ? fail_set(f, dir, "open control group") : limit_v1(c, dir, lim, f);
+	}
+	if (r < 0 || cg->mode != CG_V2)
+		return r;
+	snprintf(path, sizeof(path), "%s/guest", name);
+	_cleanup_close_ int dir = open_below(cg->base2, path, O_RDONLY | O_DIRECTORY, 0);
+	return dir < 0 ? fail_set(f, dir, "open control group") : limit_v2(dir, lim, f);
 }
 
 void cg_box_close(struct cg_box *box)
@@ -302,10 +312,8 @@ void cg_box_close(struct cg_box *box)
 	close_p(&box->init);
 	close_p(&box->guest_dir);
 	close_p(&box->oom);
-	for (int c = 0; c < CG_CTRLS; c++) {
-		close_p(&box->svc1[c]);
+	for (int c = 0; c < CG_CTRLS; c++)
 		close_p(&box->guest1[c]);
-	}
 	*box = (struct cg_box)CG_BOX_NULL;
 }
 
@@ -319,29 +327,24 @@ static int join(int fd, pid_t pid)
 	return write(fd, buf, (size_t)n) == n ? 0 : -errno;
 }
 
-static int join_all(int v2, const int v1[CG_CTRLS], pid_t pid)
-{
-	int r = join(v2, pid);
-
-	for (int c = 0; c < CG_CTRLS && r == 0; c++)
-		r = join(v1[c], pid);
-	return r;
-}
-
 int cg_join_svc(const struct cg_box *box, pid_t pid)
 {
-	return join_all(box->svc, box->svc1, pid);
+	return join(box->svc, pid);
 }
 
 int cg_join_init(const struct cg_box *box, pid_t pid)
 {
-	return join_all(box->init, box->guest1, pid);
+	int r = join(box->init, pid);
+
+	for (int c = 0; c < CG_CTRLS && r == 0; c++)
+		r = join(box->guest1[c], pid);
+	return r;
 }
 
 /* Pure v1: no single switch. Freeze, so that nothing forks away, signal each, thaw. */
-static int kill_v1(const struct cg *cg, const char *id)
+static int kill_v1(const struct cg *cg, const char *name)
 {
-	_cleanup_close_ int dir = open_below(cg->base1[CG_FREEZER], id, O_RDONLY | O_DIRECTORY, 0);
+	_cleanup_close_ int dir = open_below(cg->base1[CG_FREEZER], name, O_RDONLY | O_DIRECTORY, 0);
 	_cleanup_close_ int procs = -1;
 	FILE *fp;
 	int pid;
@@ -358,23 +361,23 @@ static int kill_v1(const struct cg *cg, const char *id)
 	return file_write(dir, "freezer.state", "THAWED");
 }
 
-int cg_kill(const struct cg *cg, const char *id)
+int cg_kill(const struct cg *cg, const char *name)
 {
 	char path[PATH_MAX];
 
 	if (cg->base2 < 0)
-		return kill_v1(cg, id);
-	snprintf(path, sizeof(path), "%s/cgroup.kill", id);
+		return kill_v1(cg, name);
+	snprintf(path, sizeof(path), "%s/cgroup.kill", name);
 	return file_write(cg->base2, path, "1");
 }
 
-int cg_events(const struct cg *cg, const char *id)
+int cg_events(const struct cg *cg, const char *name)
 {
 	char path[PATH_MAX];
 
 	if (cg->base2 < 0)
 		return -ENOENT;
-	snprintf(path, sizeof(path), "%s/cgroup.events", id);
+	snprintf(path, sizeof(path), "%s/cgroup.events", name);
 	return open_below(cg->base2, path, O_RDONLY, 0);
 }
 
@@ -386,21 +389,21 @@ void cg_events_read(int fd)
 	(void)n;
 }
 
-static int populated_v1(const struct cg *cg, const char *id)
+static int populated_v1(const struct cg *cg, const char *name)
 {
 	char path[PATH_MAX], buf[32];
 
-	snprintf(path, sizeof(path), "%s/cgroup.procs", id);
+	snprintf(path, sizeof(path), "%s/cgroup.procs", name);
 	return file_read(cg->base1[CG_PIDS], path, buf, sizeof(buf)) == 0 && buf[0];
 }
 
-int cg_populated(const struct cg *cg, const char *id)
+int cg_populated(const struct cg *cg, const char *name)
 {
 	char path[PATH_MAX], buf[64];
 
 	if (cg->base2 < 0)
-		return populated_v1(cg, id);
-	snprintf(path, sizeof(path), "%s/cgroup.events", id);
+		return populated_v1(cg, name);
+	snprintf(path, sizeof(path), "%s/cgroup.events", name);
 	if (file_read(cg->base2, path, buf, sizeof(buf)) < 0)
 		return 0;
 	return strncmp(buf, "populated 1", 11) == 0;
@@ -436,36 +439,49 @@ static int remove_groups(int parent, const char *name)
 	return rmdir_patiently(parent, name);
 }
 
-int cg_remove(const struct cg *cg, const char *id)
+int cg_remove(const struct cg *cg, const char *name)
 {
-	int r = cg->base2 >= 0 ? remove_groups(cg->base2, id) : 0;
+	int r = cg->base2 >= 0 ? remove_groups(cg->base2, name) : 0;
 
 	for (int c = 0; c < CG_CTRLS; c++) {
-		int one = cg->base1[c] >= 0 ? remove_groups(cg->base1[c], id) : 0;
+		int one = cg->base1[c] >= 0 ? remove_groups(cg->base1[c], name) : 0;
 		if (one < 0 && r == 0)
 			r = one;
 	}
 	return r;
 }
 
-static void each_in(int base, void (*fn)(void *arg, const char *id), void *arg)
+static void each_in(int base, void (*fn)(void *arg, uint32_t block), void *arg)
 {
 	int fd = base < 0 ? -1 : openat(base, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *de;
+	unsigned int n;
+	char rest;
 
 	while (d && (de = readdir(d)))
-		if (de->d_type == DT_DIR && name_is_id(de->d_name, PATH_MAX))
-			fn(arg, de->d_name);
+		if (de->d_type == DT_DIR && sscanf(de->d_name, "n%u%c", &n, &rest) == 1)
+			fn(arg, n);
 	if (d)
 		closedir(d);
-	else if (fd >= 0)
-		close(fd);
 }
 
-void cg_each(const struct cg *cg, void (*fn)(void *arg, const char *id), void *arg)
+void cg_each(const struct cg *cg, void (*fn)(void *arg, uint32_t block), void *arg)
 {
 	each_in(cg->base2, fn, arg);
 	for (int c = 0; c < CG_CTRLS; c++)
 		each_in(cg->base1[c], fn, arg);
+}
+
+void cg_close(struct cg *cg)
+{
+	for (int c = 0; c < CG_CTRLS; c++)
+		if (cg->base1[c] >= 0) {
+			(void)file_write(cg->base1[c], "../cgroup.procs", "0");
+			(void)unlinkat(cg->base1[c], "svc", AT_REMOVEDIR);
+			close_p(&cg->base1[c]);
+			cg->base1[c] = -1;
+		}
+	close_p(&cg->base2);
+	cg->base2 = -1;
 }

@@ -2,9 +2,12 @@
 /* Control groups in three modes. cgroup2, when it is mounted anywhere, tracks, freezes and kills;
  * the limits live there (v2) or in the v1 controllers (hybrid, v1).
  *
- *   cgroup2   sandboxd-<hash>/<id>/{svc,guest/{init,p<n>}}
- *   v1        sandboxd-<hash>/<id>            guest processes only; the shim and the file worker
- *                                             stay in sandboxd-<hash>/svc, outside the limits
+ *   cgroup2   sandboxd-<hash>/n<block>/{svc,guest/{init,p<n>}}
+ *   v1        sandboxd-<hash>/n<block>        guest processes only; the shim and the file worker
+ *                                             are in sandboxd-<hash>/svc, outside the limits
+ *
+ * The groups are named after the id block, not the sandbox: moving a process into a group can take
+ * the kernel ten milliseconds, so this is done for spare sandboxes that have no id yet.
  *
  * The base lies at the root of each hierarchy, and the hash is of the state directory: a broker that
  * is started again, from another shell or service, finds what the last one left. */
@@ -34,31 +37,35 @@ struct cg_limits {
 /* Descriptors of one sandbox's groups: who joins writes "0" or a pid to these cgroup.procs files. */
 struct cg_box {
 	int svc, init;         /* cgroup2 cgroup.procs, -1 on pure v1 */
-	int svc1[CG_CTRLS], guest1[CG_CTRLS];
+	int guest1[CG_CTRLS];
 	int guest_dir;         /* cgroup2 guest/ folder, owned by the shim */
 	int oom;               /* memory.events or memory.oom_control, for reading */
 };
-#define CG_BOX_NULL { -1, -1, { -1, -1, -1, -1 }, { -1, -1, -1, -1 }, -1, -1 }
+#define CG_BOX_NULL { -1, -1, { -1, -1, -1, -1 }, -1, -1 }
 
 /* Finds the mounts, makes the base folders; fails when a needed controller cannot be written. */
 int cg_open(struct cg *cg, const char *state_dir, struct fail *f);
-/* Makes the groups of `id`, writes every limit and reads it back. */
-int cg_make(const struct cg *cg, const char *id, const struct cg_limits *lim, uid_t shim_uid,
-	struct cg_box *box, struct fail *f);
+/* Makes the groups called `name`, still without limits. */
+int cg_make(const struct cg *cg, const char *name, uid_t shim_uid, struct cg_box *box,
+	struct fail *f);
+/* Writes every limit and reads it back; before the first guest process. */
+int cg_limit(const struct cg *cg, const char *name, const struct cg_limits *lim, struct fail *f);
 void cg_box_close(struct cg_box *box);
-/* pid 0 is the caller. */
+/* pid 0 is the caller. On v1 the broker's children are in svc from birth. */
 int cg_join_svc(const struct cg_box *box, pid_t pid);
 int cg_join_init(const struct cg_box *box, pid_t pid);
 /* Kills all of it, at once; does not wait. */
-int cg_kill(const struct cg *cg, const char *id);
+int cg_kill(const struct cg *cg, const char *name);
 /* Descriptor of cgroup.events (poll for POLLPRI); -ENOENT when the group is gone. */
-int cg_events(const struct cg *cg, const char *id);
+int cg_events(const struct cg *cg, const char *name);
 void cg_events_read(int fd); /* arms the next notice */
 /* 1 when a process is left in it, 0 when none or when there is no such group */
-int cg_populated(const struct cg *cg, const char *id);
+int cg_populated(const struct cg *cg, const char *name);
 /* Removes the empty groups, retrying for a moment. */
-int cg_remove(const struct cg *cg, const char *id);
-/* Calls fn for every id that has a group in any hierarchy. */
-void cg_each(const struct cg *cg, void (*fn)(void *arg, const char *id), void *arg);
+int cg_remove(const struct cg *cg, const char *name);
+/* Calls fn for every n<block> that is in any hierarchy, maybe more than once. */
+void cg_each(const struct cg *cg, void (*fn)(void *arg, uint32_t block), void *arg);
+/* Removes the base folders when nothing is left in them. */
+void cg_close(struct cg *cg);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Creates: a builder that is ready and has the right shape is claimed, else one is started. */
+/* Creates: a spare sandbox of the right shape is claimed, else one is built first. */
 #include "sandboxd/priv/broker.h"
 
+#include "common/sys/fd.h"
 #include "common/sys/mem.h"
 
 #include <signal.h>
@@ -20,7 +21,7 @@ static struct job *start_builder(struct broker *b, const struct build_shape *sha
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv) < 0)
 		return NULL;
 	j = broker_job(b, JOB_BUILD);
-	if (!j || box_block_take(&b->blocks, &j->block) < 0) {
+	if (!j || box_block_take(&b->blocks, &j->from.block) < 0) {
 		if (j)
 			j->done = true;
 		close(sv[0]);
@@ -28,35 +29,39 @@ static struct job *start_builder(struct broker *b, const struct build_shape *sha
 		return NULL;
 	}
 	j->shape = *shape;
+	j->from.layer = j->shape.layer;
+	memset(j->from.fds, -1, sizeof(j->from.fds));
 	j->step = STEP_PREPARING;
 	j->fd = sv[0];
 	j->pid = fork();
 	if (j->pid == 0) {
-		uint32_t block = j->block;
+		uint32_t block = j->from.block;
 		struct build_shape mine = *shape;
 		broker_leave(b, -1);
 		build_run(&b->env, &mine, block, sv[1]);
 	}
 	close(sv[1]);
+	j->from.shim_pid = j->pid;
 	return j; /* a fork that failed shows as the end of the socket */
 }
 
-static void send_claim(struct job *j)
+static void close_claim_fds(struct job *j)
 {
-	j->step = STEP_CLAIMED;
-	(void)send(j->fd, &j->claim, sizeof(j->claim), MSG_NOSIGNAL);
+	for (int i = 0; i < BUILD_FDS; i++) {
+		if (j->from.fds[i] == j->fd)
+			j->fd = -1;
+		close_p(&j->from.fds[i]);
+		j->from.fds[i] = -1;
+	}
 }
 
-/* Unclaimed builders leave nothing but their area. */
+/* Unclaimed builders have no record, only groups and an area named after the block. */
 static void forget_unclaimed(struct broker *b, struct job *j)
 {
-	char pool[32];
-
 	if (j->pid > 0)
 		kill(j->pid, SIGKILL);
-	build_pool_name(pool, sizeof(pool), j->block);
-	(void)area_remove(&b->env.areas, pool);
-	box_block_free(&b->blocks, j->block);
+	close_claim_fds(j);
+	ends_block(b, j->from.block);
 	j->done = true;
 }
 
@@ -70,82 +75,112 @@ static void probe_result(struct broker *b, struct job *j)
 	forget_unclaimed(b, j);
 }
 
-static void finished(struct broker *b, struct job *j)
+static void claim_it(struct broker *b, struct job *j)
 {
 	struct priv_ans a = { .n = { j->pid } };
+	struct box box;
 
-	if (j->step == STEP_MADE && !j->fail.sys) {
+	if (claim(&b->env, &j->claim, &j->from, &j->fail) == 0) {
 		broker_answer(b, j->op, j->tag, NULL, &a);
+		close_claim_fds(j);
 		j->done = true;
 		return;
 	}
+	bool recorded = box_read(b->env.boxes, j->claim.id, &box) == 0;
+	kill(j->pid, SIGKILL);
+	/* Ends it like any other, then answers. */
+	ends_start(b, j->claim.id, j->op, j->tag, &j->fail);
+	close_claim_fds(j);
+	j->done = true;
+	if (!recorded)
+		ends_block(b, j->from.block);
+}
+
+static void failed(struct broker *b, struct job *j)
+{
 	if (!j->fail.sys)
 		fail_set(&j->fail, ECHILD, "the builder ended early");
 	if (j->probe) {
 		probe_result(b, j);
 		return;
 	}
-	if (!j->wanted) {
-		fprintf(stderr, "<warn> spare sandbox: %s\n", j->fail.text);
-		b->shape.layer[0] = 0; /* do not try again and again */
-	} else if (j->step == STEP_PREPARING) {
+	if (j->wanted) {
 		broker_answer(b, j->op, j->tag, &j->fail, NULL);
 	} else {
-		/* It may have a record, groups, a socket: end it like any other, then answer. */
-		struct box box;
-		bool recorded = box_read(b->env.boxes, j->claim.id, &box) == 0;
-		kill(j->pid, SIGKILL);
-		ends_start(b, j->claim.id, j->op, j->tag, &j->fail);
-		if (recorded) {
-			j->done = true;
-			return;
-		}
+		fprintf(stderr, "<warn> sbx-priv: spare sandbox: %s\n", j->fail.text);
+		b->shape.layer[0] = 0; /* do not try again and again */
 	}
 	forget_unclaimed(b, j);
 }
 
-static void on_ready(struct broker *b, struct job *j)
+/* The end of the builder's socket: its shim runs, or it died. */
+static void builder_ended(struct broker *b, struct job *j)
 {
-	if (j->probe)
+	if (j->step != STEP_REPORTED || j->fail.sys) {
+		failed(b, j);
+		return;
+	}
+	close(j->fd);
+	j->fd = -1;
+	if (j->probe) {
 		probe_result(b, j);
-	else if (j->wanted)
-		send_claim(j);
-	else
+	} else if (j->wanted) {
+		claim_it(b, j);
+	} else {
 		j->step = STEP_SPARE;
+		j->fd = j->from.fds[BUILD_FD_BOOT]; /* says so when the shim dies */
+	}
 }
 
 void creates_event(struct broker *b, struct job *j)
 {
 	struct build_report r;
-	ssize_t n = recv(j->fd, &r, sizeof(r), MSG_DONTWAIT);
+	int fds[BUILD_FDS];
+	size_t n = BUILD_FDS;
+	ssize_t len;
 
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	if (n != sizeof(r)) {
-		finished(b, j);
+	if (j->step == STEP_SPARE) {
+		fail_set(&j->fail, ECHILD, "it ended by itself");
+		failed(b, j);
 		return;
 	}
-	r.fail.text[sizeof(r.fail.text) - 1] = 0;
-	if (r.state == BUILD_READY)
-		on_ready(b, j);
-	else if (r.state == BUILD_MADE)
-		j->step = STEP_MADE;
-	else
+	len = fd_recv_msg(j->fd, &r, sizeof(r), fds, &n);
+	if (len == sizeof(r) && r.state == BUILD_READY && n == BUILD_FDS) {
+		memcpy(j->from.fds, fds, sizeof(fds));
+		j->from.boot = r.boot;
+		j->step = STEP_REPORTED;
+		return;
+	}
+	if (len == sizeof(r)) {
 		j->fail = r.fail;
+		j->fail.text[sizeof(j->fail.text) - 1] = 0;
+		return;
+	}
+	builder_ended(b, j);
 }
 
+static bool is_spare(const struct job *j)
+{
+	return j->kind == JOB_BUILD && !j->done && !j->wanted && !j->probe;
+}
+
+static bool same_shape(const struct build_shape *a, const struct build_shape *b)
+{
+	return a->memory_mb == b->memory_mb && a->disk_mb == b->disk_mb &&
+		strcmp(a->layer, b->layer) == 0;
+}
+
+/* One that is ready, else one that is being built. */
 static struct job *find_spare(struct broker *b, const struct build_shape *s)
 {
 	struct job *coming = NULL;
 
 	for (struct job *j = b->jobs; j; j = j->next) {
-		if (j->kind != JOB_BUILD || j->done || j->wanted || j->probe ||
-			memcmp(&j->shape, s, sizeof(*s)) != 0)
+		if (!is_spare(j) || !same_shape(&j->shape, s))
 			continue;
 		if (j->step == STEP_SPARE)
 			return j;
-		if (j->step == STEP_PREPARING)
-			coming = j;
+		coming = j;
 	}
 	return coming;
 }
@@ -153,28 +188,26 @@ static struct job *find_spare(struct broker *b, const struct build_shape *s)
 static void drop_other_spares(struct broker *b)
 {
 	for (struct job *j = b->jobs; j; j = j->next)
-		if (j->kind == JOB_BUILD && !j->done && !j->wanted && !j->probe &&
-			j->step == STEP_SPARE && memcmp(&j->shape, &b->shape, sizeof(b->shape)) != 0)
+		if (is_spare(j) && j->step == STEP_SPARE && !same_shape(&j->shape, &b->shape))
 			forget_unclaimed(b, j);
 }
 
-/* Spares are made when nothing else is being built, so that they never slow a create down. */
 void creates_refill(struct broker *b)
 {
-	int have = 0;
+	int have = 0, building = 0;
 
 	if (!b->shape.layer[0] || b->phase != PHASE_RUN)
 		return;
 	for (struct job *j = b->jobs; j; j = j->next) {
 		if (j->kind != JOB_BUILD || j->done)
 			continue;
-		if (j->step != STEP_SPARE)
-			return;
-		have++;
+		have += !j->wanted;
+		building += j->step != STEP_SPARE;
 	}
 	drop_other_spares(b);
-	if (have < BROKER_SPARES)
-		start_builder(b, &b->shape);
+	for (; have < BROKER_SPARES && building < BROKER_BUILDING; have++, building++)
+		if (!start_builder(b, &b->shape))
+			return;
 }
 
 static int check(const struct broker *b, const struct priv_req *q, struct fail *f)
@@ -229,7 +262,7 @@ void op_create(struct broker *b, const struct priv_req *q, int fd)
 	b->shape = s;
 	fill(j, q);
 	if (j->step == STEP_SPARE)
-		send_claim(j);
+		claim_it(b, j);
 }
 
 int creates_probe(struct broker *b, uint64_t tag)
@@ -243,4 +276,26 @@ int creates_probe(struct broker *b, uint64_t tag)
 	j->op = PRIV_HELLO;
 	j->tag = tag;
 	return 0;
+}
+
+void creates_stop(struct broker *b)
+{
+	char name[BOX_NAME_MAX];
+
+	for (struct job *j = b->jobs; j; j = j->next) {
+		if (j->kind != JOB_BUILD || j->done)
+			continue;
+		kill(j->pid, SIGKILL);
+		close_claim_fds(j);
+		box_pool(name, j->from.block);
+		(void)area_remove(&b->env.areas, name);
+		box_group(name, j->from.block);
+		(void)cg_kill(&b->env.cg, name);
+	}
+	for (struct job *j = b->jobs; j; j = j->next)
+		if (j->kind == JOB_BUILD && !j->done) {
+			box_group(name, j->from.block);
+			(void)cg_remove(&b->env.cg, name);
+		}
+	cg_close(&b->env.cg);
 }

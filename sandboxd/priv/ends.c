@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Ending sandboxes: kill by control group at once, answer when nothing runs any more, and leave the
- * rest (groups, disk area, record) to the janitor, a child that does this one after another. */
+/* Ending sandboxes in three steps. The guest is killed by control group, and the answer goes out when
+ * none of its processes is left; that is quick, because the shim still holds the namespaces. Then the
+ * shim and the file worker are killed, and the last of them unmounts on its way out. Groups, disk
+ * area and record are left to the janitor, a child that does this one after another. */
 #include "sandboxd/priv/broker.h"
 
 #include "common/sys/mem.h"
@@ -9,35 +11,56 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 
 /* --- the janitor ----------------------------------------------------------------------------- */
 
-static void clear_away(const struct build_env *env, const char *id)
+/* broker → janitor, and back when it is done */
+struct clear {
+	char id[PRIV_ID_MAX];
+	uint32_t block;
+	uint32_t has_block;
+};
+
+static void clear_files(const struct build_env *env, const char *id)
 {
-	int r = cg_remove(&env->cg, id);
+	int r = area_remove(&env->areas, id);
 
 	if (r < 0)
-		fprintf(stderr, "<warn> control groups of %s stay: %s\n", id, strerror(-r));
-	r = area_remove(&env->areas, id);
-	if (r < 0)
-		fprintf(stderr, "<warn> disk area of %s stays: %s\n", id, strerror(-r));
+		fprintf(stderr, "<warn> sbx-priv: disk area of %s stays: %s\n", id, strerror(-r));
 	/* The record last: as long as anything is left, the next sweep finds it. */
 	if (unlinkat(env->boxes, id, 0) < 0 && errno != ENOENT)
-		fprintf(stderr, "<warn> record of %s stays: %s\n", id, strerror(errno));
+		fprintf(stderr, "<warn> sbx-priv: record of %s stays: %s\n", id, strerror(errno));
+}
+
+static void clear_away(const struct build_env *env, const struct clear *c)
+{
+	char name[BOX_NAME_MAX];
+	int r = 0;
+
+	if (c->has_block) {
+		box_group(name, c->block);
+		r = cg_remove(&env->cg, name);
+		box_pool(name, c->block);
+		(void)area_remove(&env->areas, name);
+	}
+	if (r < 0)
+		fprintf(stderr, "<warn> sbx-priv: control groups n%u stay: %s\n", c->block,
+			strerror(-r));
+	if (c->id[0])
+		clear_files(env, c->id);
 }
 
 static void janitor(const struct build_env *env, int sock)
 {
-	char id[PRIV_ID_MAX];
+	struct clear c;
 	ssize_t n;
 
-	while ((n = recv(sock, id, sizeof(id), 0)) == sizeof(id) || (n < 0 && errno == EINTR)) {
+	while ((n = recv(sock, &c, sizeof(c), 0)) == sizeof(c) || (n < 0 && errno == EINTR)) {
 		if (n < 0)
 			continue;
-		clear_away(env, id);
-		(void)send(sock, id, sizeof(id), MSG_NOSIGNAL);
+		clear_away(env, &c);
+		(void)send(sock, &c, sizeof(c), MSG_NOSIGNAL);
 	}
 	_exit(0);
 }
@@ -72,14 +95,53 @@ static struct job *find(struct broker *b, const char *id)
 	return NULL;
 }
 
+static struct job *find_block(struct broker *b, uint32_t block)
+{
+	for (struct job *j = b->jobs; j; j = j->next)
+		if (j->kind == JOB_END && !j->done && j->has_block && j->block == block)
+			return j;
+	return NULL;
+}
+
+/* The group that has to become empty next: the guest's, then all of it. On v1 there is only one. */
+static void group_of(const struct broker *b, const struct job *j, char name[BOX_NAME_MAX + 8])
+{
+	char group[BOX_NAME_MAX];
+
+	box_group(group, j->block);
+	snprintf(name, BOX_NAME_MAX + 8, "%s%s", group,
+		j->guest_gone || b->env.cg.base2 < 0 ? "" : "/guest");
+}
+
+static bool populated(const struct broker *b, const struct job *j)
+{
+	char group[BOX_NAME_MAX + 8];
+
+	if (!j->has_block)
+		return false;
+	group_of(b, j, group);
+	return cg_populated(&b->env.cg, group);
+}
+
+static void kill_group(const struct broker *b, struct job *j)
+{
+	char group[BOX_NAME_MAX + 8];
+
+	if (!j->has_block)
+		return;
+	group_of(b, j, group);
+	close_p(&j->fd);
+	j->fd = cg_events(&b->env.cg, group);
+	(void)cg_kill(&b->env.cg, group);
+}
+
 static void answer_all(struct broker *b, struct job *j)
 {
 	broker_answer(b, j->op, j->tag, &j->fail, NULL);
 	j->tag = 0;
-	for (struct waiter *w = j->more; w; w = w->next)
-		broker_answer(b, PRIV_DESTROY, w->tag, NULL, NULL);
 	while (j->more) {
 		struct waiter *w = j->more;
+		broker_answer(b, PRIV_DESTROY, w->tag, NULL, NULL);
 		j->more = w->next;
 		free(w);
 	}
@@ -87,25 +149,38 @@ static void answer_all(struct broker *b, struct job *j)
 
 static void give_to_janitor(struct broker *b, struct job *j)
 {
+	struct clear c = { .block = j->block, .has_block = j->has_block };
+
 	close_p(&j->fd);
 	j->fd = -1;
-	/* A failed create answers when nothing is left of it; a destroy when nothing runs. */
-	if (j->op == PRIV_DESTROY)
-		answer_all(b, j);
+	memcpy(c.id, j->id, sizeof(c.id));
 	/* A full queue must not block: the janitor may be waiting for us. ends_check tries again. */
-	if (send(b->janitor, j->id, sizeof(j->id), MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(j->id))
+	if (send(b->janitor, &c, sizeof(c), MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(c))
 		j->clearing = true;
+}
+
+/* Takes as many steps as can be taken now. */
+static void advance(struct broker *b, struct job *j)
+{
+	if (!j->guest_gone && !populated(b, j)) {
+		j->guest_gone = true;
+		/* A failed create answers when nothing is left of it, a destroy now. */
+		if (j->op == PRIV_DESTROY)
+			answer_all(b, j);
+		kill_group(b, j);
+	}
+	if (j->guest_gone && !j->clearing && !populated(b, j))
+		give_to_janitor(b, j);
 }
 
 static void check_one(struct broker *b, struct job *j)
 {
 	if (j->clearing || j->done)
 		return;
-	if (!cg_populated(&b->env.cg, j->id)) {
-		give_to_janitor(b, j);
+	advance(b, j);
+	if (j->clearing)
 		return;
-	}
-	(void)cg_kill(&b->env.cg, j->id); /* pure v1, or one that was still being moved in */
+	kill_group(b, j); /* pure v1, or one that was still being moved in */
 	if (j->tag && j->op == PRIV_DESTROY && broker_now_ms() - j->since_ms > BROKER_END_MS) {
 		struct fail f = { 0 };
 		fail_set(&f, ETIMEDOUT, "processes of %.63s do not end", j->id);
@@ -116,9 +191,9 @@ static void check_one(struct broker *b, struct job *j)
 
 void ends_event(struct broker *b, struct job *j)
 {
-	if (!j->clearing && !cg_populated(&b->env.cg, j->id))
-		give_to_janitor(b, j);
-	else if (j->fd >= 0)
+	if (!j->clearing)
+		advance(b, j);
+	if (j->fd >= 0)
 		cg_events_read(j->fd);
 }
 
@@ -152,7 +227,7 @@ static void sweep_done(struct broker *b)
 
 static void ended(struct broker *b, struct job *j)
 {
-	if (j->wanted)
+	if (j->has_block)
 		box_block_free(&b->blocks, j->block);
 	answer_all(b, j);
 	j->done = true;
@@ -162,14 +237,13 @@ static void ended(struct broker *b, struct job *j)
 
 void ends_janitor_event(struct broker *b)
 {
-	char id[PRIV_ID_MAX];
-	ssize_t n = recv(b->janitor, id, sizeof(id), MSG_DONTWAIT);
+	struct clear c;
+	ssize_t n = recv(b->janitor, &c, sizeof(c), MSG_DONTWAIT);
 	struct fail f = { 0 };
 	struct job *j;
 
-	if (n == sizeof(id)) {
-		id[sizeof(id) - 1] = 0;
-		j = find(b, id);
+	if (n == sizeof(c)) {
+		j = c.id[0] ? find(b, c.id) : find_block(b, c.block);
 		if (j)
 			ended(b, j);
 		return;
@@ -198,10 +272,33 @@ static bool wait_with(struct job *j, uint64_t tag)
 	return true;
 }
 
+static struct job *new_end(struct broker *b, const char *id, bool has_block, uint32_t block)
+{
+	struct job *j = broker_job(b, JOB_END);
+
+	if (!j)
+		return NULL;
+	snprintf(j->id, sizeof(j->id), "%s", id);
+	j->has_block = has_block;
+	j->block = block;
+	kill_group(b, j);
+	return j;
+}
+
+void ends_block(struct broker *b, uint32_t block)
+{
+	struct job *j = new_end(b, "", true, block);
+
+	if (j)
+		advance(b, j);
+}
+
 void ends_start(struct broker *b, const char *id, uint32_t op, uint64_t tag, const struct fail *f)
 {
 	struct job *j = find(b, id);
-	struct box box;
+	struct fail none = { 0 };
+	struct box box = { .block = 0 };
+	bool known;
 
 	if (j && tag && !j->clearing && wait_with(j, tag))
 		return;
@@ -209,33 +306,18 @@ void ends_start(struct broker *b, const char *id, uint32_t op, uint64_t tag, con
 		broker_answer(b, op, tag, f, NULL);
 		return;
 	}
-	(void)cg_kill(&b->env.cg, id);
-	j = broker_job(b, JOB_END);
+	known = box_read(b->env.boxes, id, &box) == 0;
+	j = new_end(b, id, known, known ? box.block : 0);
 	if (!j) {
-		struct fail none = { 0 };
 		fail_set(&none, ENOMEM, "end a sandbox");
 		broker_answer(b, op, tag, &none, NULL);
 		return;
 	}
-	snprintf(j->id, sizeof(j->id), "%s", id);
 	j->op = op;
 	j->tag = tag;
 	if (f)
 		j->fail = *f;
-	/* `wanted` says here that the record named a block, which comes free at the end. */
-	j->wanted = box_read(b->env.boxes, id, &box) == 0;
-	j->block = j->wanted ? box.block : 0;
-	j->fd = cg_events(&b->env.cg, id);
-	if (j->fd < 0 || !cg_populated(&b->env.cg, id))
-		give_to_janitor(b, j);
-}
-
-static void cancel_build(struct broker *b, const char *id)
-{
-	for (struct job *j = b->jobs; j; j = j->next)
-		if (j->kind == JOB_BUILD && !j->done && j->wanted && strcmp(j->claim.id, id) == 0 &&
-			j->step != STEP_PREPARING)
-			kill(j->pid, SIGKILL); /* its end answers the create and clears away */
+	advance(b, j);
 }
 
 void op_destroy(struct broker *b, const struct priv_req *q, int fd)
@@ -248,7 +330,6 @@ void op_destroy(struct broker *b, const struct priv_req *q, int fd)
 		broker_answer(b, q->op, q->tag, &f, NULL);
 		return;
 	}
-	cancel_build(b, q->id);
 	ends_start(b, q->id, q->op, q->tag, NULL);
 }
 
@@ -262,19 +343,59 @@ static bool kept(const struct broker *b, const char *id)
 	return false;
 }
 
+static void count_in(struct broker *b, struct job *j)
+{
+	if (!j)
+		return;
+	j->sweep = true;
+	b->sweep_left++;
+}
+
 static void sweep_one(void *arg, const char *id)
 {
 	struct broker *b = arg;
 
 	if (!name_is_id(id, PRIV_ID_MAX) || kept(b, id) || find(b, id))
 		return;
-	b->sweep_left++;
 	ends_start(b, id, PRIV_SWEEP, 0, NULL);
-	struct job *j = find(b, id);
-	if (j)
-		j->sweep = true;
-	else
-		b->sweep_left--;
+	count_in(b, find(b, id));
+}
+
+struct owner {
+	struct broker *b;
+	uint32_t block;
+	bool found;
+};
+
+static void note_owner(void *arg, const char *id)
+{
+	struct owner *o = arg;
+	struct box box;
+
+	if (box_read(o->b->env.boxes, id, &box) == 0 && box.block == o->block)
+		o->found = true;
+}
+
+static bool being_built(const struct broker *b, uint32_t block)
+{
+	for (const struct job *j = b->jobs; j; j = j->next)
+		if (j->kind == JOB_BUILD && !j->done && j->from.block == block)
+			return true;
+	return false;
+}
+
+/* Groups that no record names: of builders whose broker died. */
+static void sweep_group(void *arg, uint32_t block)
+{
+	struct owner o = { .b = arg, .block = block };
+
+	if (block >= BOX_BLOCKS || find_block(o.b, block) || being_built(o.b, block))
+		return;
+	box_each(o.b->env.boxes, note_owner, &o);
+	if (o.found)
+		return;
+	ends_block(o.b, block);
+	count_in(o.b, find_block(o.b, block));
 }
 
 void op_sweep(struct broker *b, const struct priv_req *q, int fd)
@@ -288,9 +409,9 @@ void op_sweep(struct broker *b, const struct priv_req *q, int fd)
 	}
 	b->sweep_tag = q->tag;
 	b->sweep_left = 0;
-	cg_each(&b->env.cg, sweep_one, b);
 	box_each(b->env.boxes, sweep_one, b);
 	area_each(&b->env.areas, sweep_one, b);
+	cg_each(&b->env.cg, sweep_group, b);
 	if (b->sweep_left == 0)
 		sweep_done(b);
 }

@@ -89,6 +89,7 @@ static int own_mounts(struct build_env *env, struct fail *f)
 		return fail_set(f, errno, "enter the state directory");
 	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0)
 		return fail_set(f, errno, "make an own mount namespace");
+	env->uts = open("/proc/self/ns/uts", O_RDONLY | O_CLOEXEC);
 	env->state = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (env->state < 0 || chdir("/") < 0)
 		return fail_set(f, errno, "open the state directory");
@@ -151,6 +152,14 @@ static void load_blocks(void *arg, const char *id)
 		box_block_mark(&b->blocks, box.block);
 }
 
+static void load_group(void *arg, uint32_t block)
+{
+	struct broker *b = arg;
+
+	if (block < BOX_BLOCKS)
+		box_block_mark(&b->blocks, block);
+}
+
 static int set_up(struct broker *b, const struct args *a, struct fail *f)
 {
 	struct build_env *env = &b->env;
@@ -170,6 +179,7 @@ static int set_up(struct broker *b, const struct args *a, struct fail *f)
 		return r;
 	area_each(&env->areas, remove_unclaimed, &env->areas);
 	box_each(env->boxes, load_blocks, b);
+	cg_each(&env->cg, load_group, b);
 	signal(SIGCHLD, SIG_IGN); /* children end by themselves; their sockets tell us */
 	signal(SIGPIPE, SIG_IGN);
 	return ends_janitor_start(b, f);

@@ -12,10 +12,11 @@
 
 static int wait_for_end(void *arg)
 {
+	const int *p = arg;
 	char c;
-	int fd = *(int *)arg;
 
-	while (read(fd, &c, 1) < 0 && errno == EINTR)
+	close(p[1]); /* its only other end is the parent's: a parent that dies ends us too */
+	while (read(p[0], &c, 1) < 0 && errno == EINTR)
 		;
 	_exit(0);
 }
@@ -44,7 +45,7 @@ int userns_make(uid_t first, struct fail *f)
 
 	if (pipe2(p, O_CLOEXEC) < 0)
 		return fail_set(f, errno, "make a pipe");
-	pid = clone(wait_for_end, stack + sizeof(stack), CLONE_VM | CLONE_NEWUSER | SIGCHLD, &p[0]);
+	pid = clone(wait_for_end, stack + sizeof(stack), CLONE_VM | CLONE_NEWUSER | SIGCHLD, p);
 	r = pid < 0 ? -errno : write_maps(pid, first, &ns);
 	if (pid > 0) {
 		kill(pid, SIGKILL);

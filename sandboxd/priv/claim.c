@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+/* The record comes first, so that everything that follows can be found and undone after a crash; the
+ * boot struct comes last, so that the shim serves only a sandbox that is complete. */
+#include "sandboxd/priv/claim.h"
+
+#include "common/sys/fd.h"
+#include "common/sys/mem.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/fsuid.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+static int write_record(const struct build_env *env, const struct claim *c,
+	const struct claim_from *from, struct fail *f)
+{
+	struct box box = { .magic = BOX_MAGIC, .block = from->block, .generation = c->generation,
+		.shim_pid = from->shim_pid, .shim_start = pid_start_time(from->shim_pid) };
+	char pool[BOX_NAME_MAX];
+	int r;
+
+	memcpy(box.boot, env->boot, sizeof(box.boot));
+	snprintf(box.layer, sizeof(box.layer), "%s", from->layer);
+	r = box_write(env->boxes, c->id, &box);
+	if (r < 0)
+		return fail_set(f, r, "write the record");
+	box_pool(pool, from->block);
+	r = area_rename(&env->areas, pool, c->id);
+	return r < 0 ? fail_set(f, r, "name the area") : 0;
+}
+
+static int set_limits(const struct build_env *env, const struct claim *c, uint32_t block,
+	struct fail *f)
+{
+	struct cg_limits lim = { c->memory_mb, c->cpu_milli, CG_PIDS_DEFAULT };
+	char group[BOX_NAME_MAX];
+
+	box_group(group, block);
+	return cg_limit(&env->cg, group, &lim, f);
+}
+
+static int set_hostname(const struct build_env *env, const char *name, int uts, struct fail *f)
+{
+	int r = 0;
+
+	if (setns(uts, CLONE_NEWUTS) < 0 || sethostname(name, strlen(name)) < 0)
+		r = fail_set(f, errno, "set the host name");
+	if (setns(env->uts, CLONE_NEWUTS) < 0 && r == 0)
+		r = fail_set(f, errno, "return to the host's name");
+	return r;
+}
+
+/* Named as the front's user: whatever the front has put into its own folder, it gains nothing. */
+static int listen_in(const struct build_env *env, int dir, int sock)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX, .sun_path = "sock" };
+	int r;
+
+	if (fchdir(dir) < 0)
+		return -errno;
+	mode_t mask = umask(0177);
+	setfsgid(env->front_gid);
+	setfsuid(env->front_uid);
+	r = bind(sock, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(sock, 128) < 0 ? -errno : 0;
+	setfsuid(0);
+	setfsgid(0);
+	umask(mask);
+	return chdir("/") < 0 && r == 0 ? -errno : r;
+}
+
+static int name_socket(const struct build_env *env, const char *id, int sock, struct fail *f)
+{
+	char path[PRIV_ID_MAX + 8];
+	int r;
+
+	snprintf(path, sizeof(path), "run/%s", id);
+	_cleanup_close_ int dir = open_below(env->state, path, O_RDONLY | O_DIRECTORY, 0);
+	if (dir < 0)
+		return fail_set(f, dir, "open %s", path);
+	r = listen_in(env, dir, sock);
+	return r < 0 ? fail_set(f, r, "listen on %s/sock", path) : 0;
+}
+
+int claim(const struct build_env *env, const struct claim *c, const struct claim_from *from,
+	struct fail *f)
+{
+	struct shim_boot boot = from->boot;
+	int r = write_record(env, c, from, f);
+
+	if (r == 0)
+		r = set_limits(env, c, from->block, f);
+	if (r == 0)
+		r = set_hostname(env, c->hostname, from->fds[BUILD_FD_UTS], f);
+	if (r == 0)
+		r = name_socket(env, c->id, from->fds[BUILD_FD_LISTEN], f);
+	if (r < 0)
+		return r;
+	memcpy(boot.secret, c->secret, sizeof(boot.secret));
+	boot.generation = c->generation;
+	r = fd_write_full(from->fds[BUILD_FD_BOOT], &boot, sizeof(boot));
+	explicit_bzero(&boot, sizeof(boot));
+	return r < 0 ? fail_set(f, r, "start the shim") : 0;
+}

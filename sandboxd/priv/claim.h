@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/* Giving a ready shim its identity. Done by the broker itself: a few small system calls. */
+#ifndef SANDBOXD_PRIV_CLAIM_H
+#define SANDBOXD_PRIV_CLAIM_H
+
+#include "sandboxd/priv/build.h"
+
+struct claim {
+	char id[PRIV_ID_MAX], hostname[PRIV_HOST_MAX];
+	uint8_t secret[16];
+	uint64_t generation;
+	int64_t cpu_milli, memory_mb;
+};
+struct claim_from {
+	uint32_t block;
+	int shim_pid;
+	const char *layer;
+	struct shim_boot boot;  /* as reported; secret and generation are added */
+	int fds[BUILD_FDS];     /* stay the caller's */
+};
+/* On failure the record may exist already: the caller ends the sandbox like any other. */
+int claim(const struct build_env *env, const struct claim *c, const struct claim_from *from,
+	struct fail *f);
+
+#endif
