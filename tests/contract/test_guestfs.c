@@ -171,7 +171,7 @@ static void links_stay_inside_the_root(void **state)
 	assert_file(secret, "host");
 }
 
-struct swap { struct files_rig *r; volatile int stop; };
+struct swap { struct files_rig *r; int stop; /* atomic */ };
 
 static void *swapper(void *arg)
 {
@@ -181,7 +181,7 @@ static void *swapper(void *arg)
 	snprintf(dir, sizeof(dir), "%s/d", s->r->dir);
 	snprintf(link_, sizeof(link_), "%s/l", s->r->dir);
 	snprintf(keep, sizeof(keep), "%s/k", s->r->dir);
-	while (!s->stop) {
+	while (!__atomic_load_n(&s->stop, __ATOMIC_RELAXED)) {
 		(void)rename(dir, keep);
 		(void)rename(link_, dir);
 		sched_yield();
@@ -233,7 +233,7 @@ static void swapped_link_never_leads_out(void **state)
 			guestfs_result_free(&res);
 		clock_gettime(CLOCK_MONOTONIC, &now);
 	} while (now.tv_sec - t0.tv_sec < 3);
-	s.stop = 1;
+	__atomic_store_n(&s.stop, 1, __ATOMIC_RELAXED);
 	pthread_join(t, NULL);
 	close(root);
 	assert_file(path, "HOST");
