@@ -62,8 +62,8 @@ uint64_t sandbox_save(struct sandbox *s, bool durable);
 int sandbox_load(struct core *c, const struct store_sandbox *r, struct sandbox **ret);
 /* Makes and opens run/<id>; -1 with errno. */
 int sandbox_make_run_dir(struct sandbox *s);
-/* Removes what lies in run/<id>: all, or all but the processes' spools. */
-void sandbox_clean_run_dir(struct sandbox *s, bool all);
+/* Removes what lies in run/<id>: all, or all but the processes' spools. False: nothing is left. */
+bool sandbox_clean_run_dir(struct sandbox *s, bool all);
 
 /* lifetime.c */
 int lifetime_start(struct core *c, struct err *e); /* both threads */

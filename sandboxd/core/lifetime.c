@@ -135,6 +135,15 @@ static void note_end(struct sandbox *s, bool well)
 	pthread_mutex_unlock(&s->lock);
 }
 
+/* Without a spool there is no process whose reader could want the folder. */
+static void close_run_dir(struct sandbox *s)
+{
+	pthread_mutex_lock(&s->lock);
+	close_p(&s->run_dirfd);
+	s->run_dirfd = -1;
+	pthread_mutex_unlock(&s->lock);
+}
+
 /* The backend first: no guest process may run once the caller is told. The record is written at the
  * same time by the store's thread. */
 static int end_runtime(struct sandbox *s, uint64_t ticket, struct err *e)
@@ -148,7 +157,8 @@ static int end_runtime(struct sandbox *s, uint64_t ticket, struct err *e)
 		guest_shutdown(s->guest);
 	rc = c->ops->destroy(c->backend, s->id, e);
 	lifetime_free_guest(s);
-	sandbox_clean_run_dir(s, false);
+	if (!sandbox_clean_run_dir(s, false))
+		close_run_dir(s);
 	if (ticket)
 		store_wait(c->store, ticket, NULL); /* a failure is logged; a restart sees the rest */
 	note_end(s, rc == 0);

@@ -228,7 +228,7 @@ static bool is_spool(const char *name)
 	return name[0] == 'p' && name[1] && strspn(name + 1, "0123456789") == strlen(name + 1);
 }
 
-void sandbox_clean_run_dir(struct sandbox *s, bool all)
+bool sandbox_clean_run_dir(struct sandbox *s, bool all)
 {
 	int fd = openat(s->core->run_dirfd, s->id, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	bool kept = false;
@@ -236,11 +236,11 @@ void sandbox_clean_run_dir(struct sandbox *s, bool all)
 	DIR *dir;
 
 	if (fd < 0)
-		return;
+		return false;
 	dir = fdopendir(fd);
 	if (!dir) {
 		close(fd);
-		return;
+		return true;
 	}
 	while ((d = readdir(dir))) {
 		if (!all && is_spool(d->d_name))
@@ -251,4 +251,5 @@ void sandbox_clean_run_dir(struct sandbox *s, bool all)
 	closedir(dir);
 	if (!kept)
 		unlinkat(s->core->run_dirfd, s->id, AT_REMOVEDIR);
+	return kept;
 }

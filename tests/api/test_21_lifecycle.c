@@ -4,6 +4,7 @@
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <time.h>
 #include <unistd.h>
@@ -171,6 +172,41 @@ static void a_client_that_hangs_up_makes_one_or_none(void **state)
 		assert_int_equal(status, 409);
 	}
 	fail_msg("the name never became free");
+}
+
+static size_t open_descriptors(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	size_t n = 0;
+
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+static void a_create_that_fails_leaves_nothing_and_frees_its_name(void **state)
+{
+	static const char *const bad[] = { "{\"name\":\"probe\",\"image\":\"no.such.host/none:1\"}",
+		"{\"name\":\"probe\",\"cpus\":1000000}" };
+	size_t before = 0;
+
+	(void)state;
+	for (int i = 0; i < 10; i++) {
+		struct answer a;
+		for (size_t k = 0; k < ARRAY_LEN(bad); k++) {
+			a = rig_send(rig, "POST", "/v1/sandboxes", NULL, NULL, bad[k], strlen(bad[k]));
+			assert_true(a.status == 404 || a.status == 400);
+			answer_free(&a);
+		}
+		delete(rig_sandbox(rig, "{\"name\":\"probe\"}"));
+		if (i == 3)
+			before = open_descriptors();
+	}
+	/* connections that close are the server's for a moment longer */
+	for (int i = 0; i < 200 && open_descriptors() > before; i++)
+		usleep(10000);
+	assert_true(open_descriptors() <= before);
 }
 
 static void an_unused_sandbox_ends_and_being_looked_at_is_no_use(void **state)
@@ -436,6 +472,7 @@ int main(void)
 		cmocka_unit_test(of_two_renames_to_one_name_one_wins),
 		cmocka_unit_test(after_a_cordon_has_answered_nothing_lands),
 		cmocka_unit_test(a_client_that_hangs_up_makes_one_or_none),
+		cmocka_unit_test(a_create_that_fails_leaves_nothing_and_frees_its_name),
 		cmocka_unit_test(an_unused_sandbox_ends_and_being_looked_at_is_no_use),
 		cmocka_unit_test(a_running_process_holds_its_sandbox),
 		cmocka_unit_test(a_background_request_is_no_use),
