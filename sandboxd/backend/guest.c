@@ -21,6 +21,7 @@
 #define CALL_MS 10000
 #define IDLE_MAX 4
 #define STDIN_CHUNK (64 * 1024)
+#define SMALL 8192
 
 struct call { /* lives on the caller's stack */
 	struct call *next, *prev;
@@ -221,11 +222,19 @@ struct request {
 
 static int send_request(int fd, struct request *q)
 {
+	char buf[SMALL], *p = buf + sizeof(q->f);
+	size_t body = q->len[0] + q->len[1];
+	bool small = body <= sizeof(buf) - sizeof(q->f);
 	int r;
 
-	q->f.len = (uint32_t)(q->len[0] + q->len[1]);
-	r = fd_send_msg(fd, &q->f, sizeof(q->f), q->fds, q->nfds);
-	for (int i = 0; i < 2 && r == 0; i++)
+	q->f.len = (uint32_t)body;
+	memcpy(buf, &q->f, sizeof(q->f));
+	/* In one piece if it is short: the shim then wakes up once. */
+	for (int i = 0; small && i < 2; i++)
+		if (q->len[i])
+			p = mempcpy(p, q->part[i], q->len[i]);
+	r = fd_send_msg(fd, buf, (size_t)(p - buf), q->fds, q->nfds);
+	for (int i = 0; !small && r == 0 && i < 2; i++)
 		if (q->len[i])
 			r = fd_send_full(fd, q->part[i], q->len[i], CALL_MS);
 	return r;

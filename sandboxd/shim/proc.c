@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 
 #define TTY_REST (1024 * 1024) /* a terminal's buffers hold less */
@@ -56,9 +55,7 @@ void proc_free(struct shim *s, struct proc *p)
 	for (int i = 0; i < 2; i++)
 		if (p->out[i])
 			source_free(s, &p->out[i]->src);
-	if (p->head)
-		munmap(p->head, SPOOL_OUT);
-	close_p(&p->spool);
+	spool_close(p);
 	source_free(s, &p->in);
 }
 
@@ -190,10 +187,15 @@ void proc_exited(struct shim *s, struct proc *p, int status)
 	p->exited = true;
 	s->nexited++;
 	spool_exit(p, code, end_flags(s, status));
+	if (!p->orphan) {
+		/* Somebody waits for just this; tidying up comes after. */
+		proc_news(s, p, true);
+		events_flush(s);
+	}
+	spool_close(p);
 	cgroup_drop(s, p);
 	if (p->orphan)
 		return proc_free(s, p);
-	proc_news(s, p, true);
 	if (s->nexited > EXITED_MAX)
 		forget_oldest(s);
 }

@@ -105,6 +105,12 @@ void spool_exit(struct proc *p, int code, uint32_t flags)
 	h->stdin_closed = 1;
 	h->ended_ns = now_ns();
 	__atomic_store_n(&h->state, SPOOL_EXITED, __ATOMIC_RELEASE);
-	munmap(steal(p->head), SPOOL_OUT);
-	close(steal_fd(&p->spool));
+}
+
+void spool_close(struct proc *p)
+{
+	if (p->head)
+		munmap(steal(p->head), SPOOL_OUT);
+	close_p(&p->spool);
+	p->spool = -1;
 }

@@ -157,7 +157,8 @@ void input_unqueue(struct conn *c);
 /* spool.c */
 int spool_open(struct proc *p, int fd); /* takes fd */
 void spool_append(struct proc *p, int stream, const char *buf, size_t len);
-void spool_exit(struct proc *p, int code, uint32_t flags); /* and closes it */
+void spool_exit(struct proc *p, int code, uint32_t flags);
+void spool_close(struct proc *p);
 
 /* cgroup.c */
 int cgroup_make(struct shim *s, struct proc *p, int *ret_procs_fd);
