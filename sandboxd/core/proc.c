@@ -312,10 +312,14 @@ void proc_sandbox_ended(struct sandbox *s)
 		if (p->start_logged)
 			proc_log_exited(p);
 	}
+	spool_drop_spare(s);
 }
 
 void proc_free_all(struct sandbox *s)
 {
+	pthread_mutex_lock(&s->lock);
+	spool_drop_spare(s);
+	pthread_mutex_unlock(&s->lock);
 	for (;;) {
 		pthread_mutex_lock(&s->lock);
 		struct proc *p = s->procs;

@@ -55,6 +55,8 @@ void proc_note_exit(struct sandbox *s, uint32_t num); /* lock not held: the spoo
 /* proc_spool.c: no lock needed */
 /* Makes <run dir>/p<num> with the record in it. */
 int spool_create(const struct proc *p, const char *cwd, int *ret_fd, struct err *e);
+void spool_prepare(struct sandbox *s);    /* makes the file of the next process ahead of time */
+void spool_drop_spare(struct sandbox *s); /* lock held */
 void spool_remove(const struct sandbox *s, uint32_t num);
 /* A consistent copy of the head, every number checked and cut to its bounds; -1: not a spool. */
 int spool_head_read(int fd, struct spool_head *ret);

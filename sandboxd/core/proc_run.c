@@ -114,6 +114,7 @@ int proc_run(struct sandbox *s, const struct process_body *body, bool (*gone)(vo
 		return -1;
 	if (body->timeout_secs > 0 && body->timeout_secs < TIMEOUT_MAX_SECS)
 		until_ms = clock_mono_ms() + body->timeout_secs * 1000;
+	spool_prepare(s); /* in time that would be spent waiting */
 	r = wait_exit(p, until_ms, gone, arg);
 	if (r != EXITED)
 		end_tree(p, r == EXPIRED);

@@ -12,7 +12,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 static void spool_name(uint32_t num, char out[16])
@@ -51,28 +50,91 @@ static char *meta_text(const struct proc *p, const char *cwd)
 	return json_text(o);
 }
 
+/* The whole first page, and the record behind everything else when it is long. */
+static bool write_record(int fd, const char *text, size_t len)
+{
+	struct spool_meta m = { .len = (uint32_t)len };
+	bool near = len <= SPOOL_META_NEAR;
+	char page[SPOOL_OUT] = "";
+
+	memcpy(page + SPOOL_META, &m, sizeof(m));
+	if (near)
+		memcpy(page + SPOOL_META + sizeof(m), text, len);
+	return pwrite(fd, page, sizeof(page), 0) == (ssize_t)sizeof(page) &&
+		(near || pwrite(fd, text, len, SPOOL_META_FAR) == (ssize_t)len);
+}
+
+static int open_new(const struct sandbox *s, const char *name)
+{
+	return openat(s->run_dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+}
+
+/* A new file can cost a file system milliseconds (ext4 looks for an inode that was not freed lately),
+ * so the next process's file is made while this one runs, nameless, and only linked when needed.
+ * Where that does not work it is made on the spot. */
+void spool_prepare(struct sandbox *s)
+{
+	int fd;
+
+	pthread_mutex_lock(&s->lock);
+	bool wanted = !s->spool_spare && s->state == SBX_RUNNING;
+	pthread_mutex_unlock(&s->lock);
+	fd = wanted ? openat(s->run_dirfd, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600) : -1;
+	if (fd < 0)
+		return;
+	pthread_mutex_lock(&s->lock);
+	if (!s->spool_spare && s->state == SBX_RUNNING)
+		s->spool_spare = steal_fd(&fd) + 1;
+	pthread_mutex_unlock(&s->lock);
+	close_p(&fd);
+}
+
+/* Lock held. */
+void spool_drop_spare(struct sandbox *s)
+{
+	if (s->spool_spare)
+		close(s->spool_spare - 1);
+	s->spool_spare = 0;
+}
+
+static int take_spare(struct sandbox *s, const char *name)
+{
+	_cleanup_close_ int fd = -1;
+	char path[40];
+
+	pthread_mutex_lock(&s->lock);
+	fd = s->spool_spare - 1;
+	s->spool_spare = 0;
+	pthread_mutex_unlock(&s->lock);
+	if (fd < 0)
+		return -1;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (linkat(AT_FDCWD, path, s->run_dirfd, name, AT_SYMLINK_FOLLOW) < 0)
+		return -1;
+	return steal_fd(&fd);
+}
+
 int spool_create(const struct proc *p, const char *cwd, int *ret_fd, struct err *e)
 {
 	_cleanup_free_ char *text = meta_text(p, cwd);
 	_cleanup_close_ int fd = -1;
-	struct spool_meta m = { 0 };
-	struct iovec iov[2] = { { &m, sizeof(m) } };
 	char name[16];
+	size_t len;
 
 	if (!text)
 		return err_set(e, ERR_UNAVAILABLE, "out of memory");
-	m.len = (uint32_t)strlen(text);
-	if (m.len > SPOOL_META_MAX)
+	len = strlen(text);
+	if (len > SPOOL_META_MAX)
 		return err_set(e, ERR_INVALID_REQUEST, "argv is too long");
 	spool_name(p->num, name);
-	fd = openat(p->sandbox->run_dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-		0600);
+	fd = take_spare(p->sandbox, name);
+	if (fd < 0)
+		fd = open_new(p->sandbox, name);
 	if (fd < 0)
 		return err_set_sys(e, errno == ENOSPC || errno == EMFILE || errno == ENFILE ?
 			ERR_UNAVAILABLE : ERR_INTERNAL, errno, "cannot make the output file");
-	iov[1] = (struct iovec){ text, m.len };
-	if (pwritev(fd, iov, 2, SPOOL_META) != (ssize_t)(sizeof(m) + m.len)) {
-		(void)unlinkat(p->sandbox->run_dirfd, name, 0);
+	if (!write_record(fd, text, len)) {
+		spool_remove(p->sandbox, p->num);
 		return err_set(e, ERR_UNAVAILABLE, "no room for the output file");
 	}
 	*ret_fd = steal_fd(&fd);
@@ -134,7 +196,8 @@ int spool_meta_read(int fd, json_t **ret, uint32_t *ret_noted)
 	if (!read_at(fd, &m, sizeof(m), SPOOL_META) || m.len == 0 || m.len > SPOOL_META_MAX)
 		return -1;
 	text = malloc(m.len);
-	if (!text || !read_at(fd, text, m.len, SPOOL_META + sizeof(m)))
+	if (!text || !read_at(fd, text, m.len,
+		m.len <= SPOOL_META_NEAR ? SPOOL_META + sizeof(m) : SPOOL_META_FAR))
 		return -1;
 	*ret_noted = m.noted;
 	return json_parse_any(text, m.len, SPOOL_META_MAX, ret, NULL);
@@ -160,7 +223,8 @@ void spool_drop_output(int fd)
 	h.runs = 0;
 	ssize_t n = pwrite(fd, &h, sizeof(h), 0);
 	(void)n; /* the record says output_lost as well */
-	(void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, SPOOL_OUT, SPOOL_META - SPOOL_OUT);
+	(void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, SPOOL_OUT,
+		SPOOL_META_FAR - SPOOL_OUT);
 }
 
 int proc_spool(struct proc *p)

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /* The spool: one sparse file a process, made by the front, written by the shim through a passed
- * descriptor, mapped and read by the front. It holds output and result, so that neither is lost when
+ * descriptor, read by the front. It holds output and result, so that neither is lost when
  * either of the two is killed. The reader checks every number: it trusts none.
  *
- *   0 .. 4 KiB        struct spool_head
+ *   0 .. 1 KiB        struct spool_head
+ *   SPOOL_META        struct spool_meta, then JSON: the process's record (argv, cwd, tty, name,
+ *                     start). Written by the front before the start; the shim never touches it. A
+ *                     restarted front rebuilds its list from here. JSON that is longer than
+ *                     SPOOL_META_NEAR lies at SPOOL_META_FAR instead.
  *   SPOOL_OUT         up to 8 MiB of stdout (all output on a tty)
  *   SPOOL_ERR         up to 8 MiB of stderr
  *   SPOOL_ORDER       uint32 runs: bit 31 = stderr, rest = bytes; at most SPOOL_RUNS_MAX, then
  *                     the order is no longer told: rest of stdout, then rest of stderr
- *   SPOOL_META        struct spool_meta, then `len` bytes of JSON: the process's record (argv, cwd,
- *                     tty, name, start). Written by the front before the start; the shim never
- *                     touches it. A restarted front rebuilds its list from here. */
+ *
+ * The front writes the whole first page (zeros where the head is), so that its room on the disk is
+ * taken and the shim may map it: a store into a hole of a full disk would be a SIGBUS, and the fault
+ * on a hole of a large sparse file costs milliseconds on ext4. */
 #ifndef SANDBOXD_PROTO_SPOOL_H
 #define SANDBOXD_PROTO_SPOOL_H
 
@@ -22,7 +27,9 @@
 #define SPOOL_ERR (SPOOL_OUT + SPOOL_CAP)
 #define SPOOL_ORDER (SPOOL_ERR + SPOOL_CAP)
 #define SPOOL_RUNS_MAX (1024u * 1024)
-#define SPOOL_META (SPOOL_ORDER + 4u * SPOOL_RUNS_MAX)
+#define SPOOL_META 1024u
+#define SPOOL_META_NEAR (SPOOL_OUT - SPOOL_META - (unsigned)sizeof(struct spool_meta))
+#define SPOOL_META_FAR (SPOOL_ORDER + 4u * SPOOL_RUNS_MAX)
 #define SPOOL_META_MAX (4u * 1024 * 1024) /* most bytes of JSON: a body, escaped, fits well */
 
 enum spool_state { SPOOL_NEW = 0, SPOOL_RUNNING = 1, SPOOL_EXITED = 2 };
