@@ -49,6 +49,7 @@ struct inode {
 	struct tree_file *files;    /* open ones */
 	struct stat known;          /* last attributes, as shown */
 	bool is_known;
+	unsigned changes;           /* our own ones: an answer from before one is old */
 	char version[80];           /* of the pages that the kernel may hold; "": none of worth */
 };
 

@@ -219,9 +219,9 @@ static int do_refresh(struct req *q, const struct spot *s, char **args, unsigned
 }
 
 const struct verb box_verbs[] = {
-	{ "suspend", 0, 0, do_suspend, "freeze it" },
-	{ "resume", 0, 0, do_resume, "let it go on" },
-	{ "refresh", 0, 0, do_refresh, "ask the server anew about everything" },
-	{ "delete", 0, 0, do_delete, "end it with all its processes and files" },
-	{ NULL, 0, 0, NULL, NULL },
+	{ "suspend", 0, 0, do_suspend, "freeze it", CAP_SUSPEND },
+	{ "resume", 0, 0, do_resume, "let it go on", CAP_SUSPEND },
+	{ "refresh", 0, 0, do_refresh, "ask the server anew about everything", CAP_NONE },
+	{ "delete", 0, 0, do_delete, "end it with all its processes and files", CAP_NONE },
+	{ NULL, 0, 0, NULL, NULL, CAP_NONE },
 };

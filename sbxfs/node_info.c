@@ -188,8 +188,8 @@ static int do_debug(struct req *q, const struct spot *s, char **args, unsigned n
 }
 
 const struct verb root_verbs[] = {
-	{ "reconnect", 0, 0, do_reconnect, "ask the server at once, after it was away" },
-	{ "drop-caches", 0, 0, do_drop, "ask the server anew about everything" },
-	{ "debug", 1, 1, do_debug, "on or off: one line a request in the log" },
-	{ NULL, 0, 0, NULL, NULL },
+	{ "reconnect", 0, 0, do_reconnect, "ask the server at once, after it was away", CAP_NONE },
+	{ "drop-caches", 0, 0, do_drop, "ask the server anew about everything", CAP_NONE },
+	{ "debug", 1, 1, do_debug, "on or off: one line a request in the log", CAP_NONE },
+	{ NULL, 0, 0, NULL, NULL, CAP_NONE },
 };

@@ -411,11 +411,11 @@ static int do_signal(struct req *q, const struct spot *s, char **args, unsigned 
 }
 
 const struct verb proc_verbs[] = {
-	{ "start", 0, 0, do_start, "start the draft" },
-	{ "INT", 0, 0, do_signal, "interrupt it" },
-	{ "TERM", 0, 0, do_signal, "ask it to end" },
-	{ "KILL", 0, 0, do_signal, "end it" },
-	{ "HUP", 0, 0, do_signal, "tell it that its terminal is gone" },
-	{ "eof", 0, 0, do_eof, "end of its input" },
-	{ NULL, 0, 0, NULL, NULL },
+	{ "start", 0, 0, do_start, "start the draft", CAP_NONE },
+	{ "INT", 0, 0, do_signal, "interrupt it", CAP_NONE },
+	{ "TERM", 0, 0, do_signal, "ask it to end", CAP_NONE },
+	{ "KILL", 0, 0, do_signal, "end it", CAP_NONE },
+	{ "HUP", 0, 0, do_signal, "tell it that its terminal is gone", CAP_NONE },
+	{ "eof", 0, 0, do_eof, "end of its input", CAP_NONE },
+	{ NULL, 0, 0, NULL, NULL, CAP_NONE },
 };

@@ -27,6 +27,7 @@ void tree_changed(struct inode *i)
 {
 	pthread_mutex_lock(&i->tree_lock);
 	i->is_known = false;
+	i->changes++;
 	i->version[0] = '\0';
 	pthread_mutex_unlock(&i->tree_lock);
 }

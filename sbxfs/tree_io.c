@@ -98,14 +98,25 @@ void tree_file_close(struct req *q, struct handle *h)
 	tree_file_put(q->m, f);
 }
 
-/* Is the version that the kernel's pages are of still the one? Takes over the new one. */
-static bool same_version(struct inode *i, const struct tree_attr *a)
+static unsigned changes_of(struct inode *i)
+{
+	unsigned n;
+
+	pthread_mutex_lock(&i->tree_lock);
+	n = i->changes;
+	pthread_mutex_unlock(&i->tree_lock);
+	return n;
+}
+
+/* Is the version that the kernel's pages are of still the one? Takes over the new one, unless we have
+ * changed the file since it was asked for. */
+static bool same_version(struct inode *i, const struct tree_attr *a, unsigned changes)
 {
 	bool same;
 
 	pthread_mutex_lock(&i->tree_lock);
 	same = i->version[0] && !strcmp(i->version, a->version);
-	(void)snprintf(i->version, sizeof(i->version), "%s", a->version);
+	(void)snprintf(i->version, sizeof(i->version), "%s", i->changes == changes ? a->version : "");
 	pthread_mutex_unlock(&i->tree_lock);
 	return same;
 }
@@ -116,6 +127,8 @@ static void reply_opened(struct req *q, struct tree_file *f, struct inode *i, bo
 	fi->fh = (uint64_t)(uintptr_t)f->h;
 	fi->keep_cache = same;
 	fi->noflush = !f->writes;
+	/* The kernel would keep appended bytes where it believes the end to be. */
+	fi->direct_io = f->append;
 	/* The kernel cuts a read at the size it remembers: it has to forget that before it reads. */
 	if (!same && q->m->se)
 		(void)fuse_lowlevel_notify_inval_inode(q->m->se, inode_nodeid(q->m, i), -1, 0);
@@ -128,6 +141,7 @@ void tree_open(struct req *q, struct inode *i, struct fuse_file_info *fi)
 	struct tree_attr a = { .target = NULL };
 	char path[GUEST_PATH_MAX], handle[24];
 	bool reads = (fi->flags & O_ACCMODE) == O_RDONLY, same;
+	unsigned changes = changes_of(i);
 	struct tree_file *f;
 	size_t len = 0;
 	char *data = NULL;
@@ -159,7 +173,7 @@ void tree_open(struct req *q, struct inode *i, struct fuse_file_info *fi)
 	f->inl_len = len;
 	f->inl_all = (off_t)len >= a.st.st_size;
 	f->inl_ms = now_ms();
-	same = same_version(i, &a);
+	same = same_version(i, &a, changes);
 	tree_shown(q, i, &a);
 	tree_attr_fini(&a);
 	reply_opened(q, f, i, same, fi);
@@ -191,7 +205,8 @@ void tree_create(struct req *q, struct inode *dir, const char *name, mode_t mode
 		return;
 	}
 	tree_changed(dir);
-	(void)same_version(i, &a);
+	(void)same_version(i, &a, changes_of(i));
+	fi->direct_io = f->append;
 	fi->fh = (uint64_t)(uintptr_t)f->h;
 	e.ino = inode_nodeid(q->m, i);
 	e.generation = i->generation;

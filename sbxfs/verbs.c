@@ -3,6 +3,7 @@
 #include "sbxfs/verbs.h"
 
 #include "sbxfs/nodes_fn.h"
+#include "sbxfs/remote.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -20,12 +21,11 @@ int read_verbs(struct req *q, const struct spot *s, struct text *t)
 {
 	const struct verb *v = table_of(s->node->id);
 
-	(void)q;
 	if (!v)
 		text_str(t, "write a command line for sh; the write returns when it has ended. "
 			"See last/ for its output and exit code\n");
 	for (; v && v->word; v++)
-		if (v->help)
+		if (v->help && remote_has(q, v->cap))
 			text_printf(t, "%-14s %s\n", v->word, v->help);
 	return 0;
 }
@@ -35,7 +35,7 @@ static int unknown(struct req *q, const struct verb *table, const char *word)
 	_cleanup_text_ struct text words = TEXT_NULL;
 
 	for (; table->word; table++)
-		if (table->help)
+		if (table->help && remote_has(q, table->cap))
 			text_printf(&words, "%s%s", words.len ? ", " : "", table->word);
 	return refuse(q, EINVAL, "%.60s is not a verb here; these are: %s", word,
 		words.p ? words.p : "");

@@ -10,6 +10,7 @@ struct verb {
 	unsigned args_min, args_max;
 	int (*run)(struct req *q, const struct spot *s, char **args, unsigned n);
 	const char *help; /* NULL: not shown */
+	enum cap cap;     /* shown where the server has it */
 };
 extern const struct verb root_verbs[], box_verbs[], proc_verbs[];
 /* Splits one line and runs its row. */
