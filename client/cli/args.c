@@ -79,7 +79,7 @@ static const struct command *find_command(const char *word, const char *next, in
 		}
 	}
 	for (size_t i = 0; i < n_commands; i++)
-		if (!commands[i].verb && !commands[i].brief && !strcmp(commands[i].noun, word))
+		if (!commands[i].verb && !strcmp(commands[i].noun, word))
 			return &commands[i];
 	return find_brief(word);
 }
