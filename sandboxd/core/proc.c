@@ -222,9 +222,13 @@ void proc_mark_exited(struct proc *p, int code, int64_t ended_ns)
 	p->ended_ns = ended_ns;
 	p->stdin_closed = true;
 	proc_count_down(s);
+}
+
+void proc_tell_exited(struct proc *p)
+{
 	pthread_cond_broadcast(&p->exited);
 	pthread_cond_broadcast(&p->output);
-	pthread_cond_broadcast(&s->changed);
+	pthread_cond_broadcast(&p->sandbox->changed);
 }
 
 /* Takes a reference for the hub's thread; NULL when the shim names what we do not know or what has
@@ -257,7 +261,8 @@ static void on_output(void *arg, uint32_t num)
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* The exit becomes visible, and input refused, before anybody can be told of it. */
+/* The exit becomes visible, and input refused, before anybody can be told of it. The waiters are
+ * woken without the lock, or each would at once sleep again on it. */
 static void finish(struct proc *p)
 {
 	struct sandbox *s = p->sandbox;
@@ -275,6 +280,7 @@ static void finish(struct proc *p)
 		log = p->start_logged;
 	}
 	pthread_mutex_unlock(&s->lock);
+	proc_tell_exited(p);
 	if (log)
 		proc_log_exited(p);
 }
@@ -309,6 +315,7 @@ void proc_sandbox_ended(struct sandbox *s)
 		if (p->state == PROC_EXITED)
 			continue;
 		proc_mark_exited(p, PROC_EXIT_KILLED, now);
+		proc_tell_exited(p);
 		if (p->start_logged)
 			proc_log_exited(p);
 	}

@@ -47,6 +47,7 @@ void proc_remove(struct proc *p);          /* caller still holds a reference of 
 struct proc *proc_by_num(struct sandbox *s, uint32_t num);
 struct proc *proc_by_name(struct sandbox *s, const char *name);
 void proc_mark_exited(struct proc *p, int code, int64_t ended_ns);
+void proc_tell_exited(struct proc *p);     /* wakes who waits; better without the lock */
 void proc_count_down(struct sandbox *s);   /* one process less keeps the sandbox busy */
 /* Waits on a condition of the process, at most until then (clock_mono_ms); false: it has passed. */
 bool proc_wait(struct proc *p, pthread_cond_t *cond, int64_t until_ms);

@@ -230,6 +230,31 @@ static void records_come_back_from_the_files(void **state)
 	box_free(b);
 }
 
+static void a_record_longer_than_a_page_comes_back(void **state)
+{
+	struct box *b = box_new();
+	struct proc *p = proc_new(&b->s), *back;
+	struct hand w;
+	size_t n = 100000;
+
+	(void)state;
+	p->num = b->s.next_num++;
+	p->argv = calloc(2, sizeof(char *));
+	p->argv[0] = malloc(n + 1);
+	memset(p->argv[0], 'x', n);
+	p->argv[0][n] = '\0';
+	assert_int_equal(spool_create(p, "/", &p->spool_fd, NULL), 0);
+	w = hand_open(b, p);
+	hand_put(&w, 0, "out", 3);
+	hand_exit(&w, 0);
+	proc_unref(p);
+	assert_int_equal(proc_restore(&b->s, false, NULL), 0);
+	assert_int_equal(proc_find(&b->s, "1", &back, NULL), 0);
+	assert_int_equal(strlen(back->argv[0]), n);
+	proc_unref(back);
+	box_free(b);
+}
+
 static void of_many_exited_the_oldest_lose_their_output_first(void **state)
 {
 	enum { OUTPUT = 1024, MORE = 70 };
@@ -338,6 +363,7 @@ int main(void)
 		cmocka_unit_test(of_equal_names_the_request_wins_over_sandbox_and_image),
 		cmocka_unit_test(records_come_back_from_the_files),
 		cmocka_unit_test_prestate(records_come_back_from_the_files, &alive),
+		cmocka_unit_test(a_record_longer_than_a_page_comes_back),
 		cmocka_unit_test(of_many_exited_the_oldest_lose_their_output_first),
 		cmocka_unit_test(frames_are_the_same_however_they_are_cut),
 		cmocka_unit_test(an_oversize_frame_ends_the_stream_by_its_head),
