@@ -71,7 +71,8 @@ void lifetime_stop(struct core *c);
 void lifetime_end_later(struct sandbox *s, const char *reason);
 /* Drops the terminated ones beyond ENDED_KEPT, records and folders too. No lock held. */
 void lifetime_forget(struct core *c);
-/* The second half of every end: lock not held, state already set, called once. */
+/* Last part of every end: frees guest and fs, now or with the last call that uses them. Lock not held,
+ * state already set. */
 void lifetime_free_guest(struct sandbox *s);
 
 /* check.c: the fields of create and update, pure */

@@ -188,7 +188,7 @@ static void take_back(struct sandbox *s, const struct progress *p)
 
 	if (p->runtime)
 		c->ops->destroy(c->backend, s->id, NULL);
-	lifetime_free_guest(s);
+	lifetime_free_guest(s); /* nobody could enter */
 	if (p->run_dir)
 		sandbox_clean_run_dir(s, true);
 	if (p->ticket)

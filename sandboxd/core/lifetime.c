@@ -48,16 +48,6 @@ int sandbox_enter(struct sandbox *s, bool use, struct err *e)
 	return rc;
 }
 
-void sandbox_leave(struct sandbox *s, bool use)
-{
-	pthread_mutex_lock(&s->lock);
-	if (use)
-		end_use(s);
-	if (--s->users == 0)
-		pthread_cond_broadcast(&s->changed);
-	pthread_mutex_unlock(&s->lock);
-}
-
 void sandbox_touch(struct sandbox *s, bool use)
 {
 	if (!use)
@@ -68,18 +58,27 @@ void sandbox_touch(struct sandbox *s, bool use)
 	pthread_mutex_unlock(&s->lock);
 }
 
+static void shutdown_guest(struct sandbox *s)
+{
+	if (s->fs)
+		guestfs_shutdown(s->fs);
+	if (s->guest)
+		guest_shutdown(s->guest);
+}
+
+/* A request may sit in the sandbox for as long as its client does not read: nobody waits for that, the
+ * last one out frees. */
 void lifetime_free_guest(struct sandbox *s)
 {
 	struct guest *guest;
 	struct guestfs *fs;
 
-	if (s->fs)
-		guestfs_shutdown(s->fs);
-	if (s->guest)
-		guest_shutdown(s->guest);
 	pthread_mutex_lock(&s->lock);
-	while (s->users > 0)
-		pthread_cond_wait(&s->changed, &s->lock);
+	if (s->users > 0) {
+		s->free_at_leave = true;
+		pthread_mutex_unlock(&s->lock);
+		return;
+	}
 	guest = steal(s->guest);
 	fs = steal(s->fs);
 	/* nobody can start a process any more, so nobody reads the values */
@@ -90,6 +89,24 @@ void lifetime_free_guest(struct sandbox *s)
 		guestfs_free(fs);
 	if (guest)
 		guest_free(guest);
+}
+
+void sandbox_leave(struct sandbox *s, bool use)
+{
+	bool last;
+
+	pthread_mutex_lock(&s->lock);
+	if (use)
+		end_use(s);
+	last = --s->users == 0;
+	if (last)
+		pthread_cond_broadcast(&s->changed);
+	last = last && s->free_at_leave;
+	if (last)
+		s->free_at_leave = false;
+	pthread_mutex_unlock(&s->lock);
+	if (last)
+		lifetime_free_guest(s);
 }
 
 static bool is_idle(const struct sandbox *s)
@@ -146,15 +163,13 @@ static void close_run_dir(struct sandbox *s)
 
 /* The backend first: no guest process may run once the caller is told. The record is written at the
  * same time by the store's thread. */
-static int end_runtime(struct sandbox *s, uint64_t ticket, struct err *e)
+static int end_runtime(struct sandbox *s, bool first, uint64_t ticket, struct err *e)
 {
 	struct core *c = s->core;
 	int rc;
 
-	if (s->fs)
-		guestfs_shutdown(s->fs);
-	if (s->guest)
-		guest_shutdown(s->guest);
+	if (first)
+		shutdown_guest(s);
 	rc = c->ops->destroy(c->backend, s->id, e);
 	lifetime_free_guest(s);
 	if (!sandbox_clean_run_dir(s, false))
@@ -195,7 +210,7 @@ int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e)
 	pthread_mutex_unlock(&s->lock);
 	if (step < END_AGAIN)
 		return 0;
-	rc = end_runtime(s, ticket, e ? e : &local);
+	rc = end_runtime(s, step == END_NOW, ticket, e ? e : &local);
 	if (step == END_NOW)
 		lifetime_forget(s->core);
 	return rc;

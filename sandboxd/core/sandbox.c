@@ -223,9 +223,11 @@ int sandbox_make_run_dir(struct sandbox *s)
 	return -1;
 }
 
-static bool is_spool(const char *name)
+/* Of a process that was: a file made ahead for the next one has no story to keep. */
+static bool is_spool(const char *name, uint32_t next_num)
 {
-	return name[0] == 'p' && name[1] && strspn(name + 1, "0123456789") == strlen(name + 1);
+	return name[0] == 'p' && name[1] && strspn(name + 1, "0123456789") == strlen(name + 1) &&
+		strtoul(name + 1, NULL, 10) < next_num;
 }
 
 bool sandbox_clean_run_dir(struct sandbox *s, bool all)
@@ -233,8 +235,12 @@ bool sandbox_clean_run_dir(struct sandbox *s, bool all)
 	int fd = openat(s->core->run_dirfd, s->id, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	bool kept = false;
 	const struct dirent *d;
+	uint32_t next_num;
 	DIR *dir;
 
+	pthread_mutex_lock(&s->lock);
+	next_num = s->next_num;
+	pthread_mutex_unlock(&s->lock);
 	if (fd < 0)
 		return false;
 	dir = fdopendir(fd);
@@ -243,7 +249,7 @@ bool sandbox_clean_run_dir(struct sandbox *s, bool all)
 		return true;
 	}
 	while ((d = readdir(dir))) {
-		if (!all && is_spool(d->d_name))
+		if (!all && is_spool(d->d_name, next_num))
 			kept = true;
 		else if (strcmp(d->d_name, ".") && strcmp(d->d_name, ".."))
 			unlinkat(fd, d->d_name, 0);

@@ -68,6 +68,7 @@ struct sandbox {
 	int64_t idle_since_ms;     /* CLOCK_MONOTONIC, 0 while in use */
 	unsigned uses;             /* requests under way that count as use */
 	unsigned users;            /* calls that hold `guest`; it is freed when this falls to 0 */
+	bool free_at_leave;        /* it has ended: the last user frees `guest` and `fs` */
 	volatile int cancel;       /* atomic; asks a create under way to give up */
 	uint64_t generation;
 	uint8_t secret[PROTO_SECRET_LEN];

@@ -351,6 +351,33 @@ static void a_follower_gets_the_exit_when_the_sandbox_ends(void **state)
 	free(id);
 }
 
+static void a_client_that_does_not_read_holds_no_end_up(void **state)
+{
+	char *id = strdup(rig_sandbox(rig, NULL));
+	size_t len = 48 << 20;
+	char *big = calloc(1, len);
+	struct timespec t0, t1;
+	struct answer a;
+	int fd;
+
+	(void)state;
+	a = rig_send(rig, "PUT", rig_path("/v1/sandboxes/%s/files?path=/tmp/big", id), NULL,
+		"application/octet-stream", big, len);
+	assert_int_equal(a.status, 204);
+	answer_free(&a);
+	free(big);
+	fd = rig_open(rig, "GET", rig_path("/v1/sandboxes/%s/files?path=/tmp/big", id), NULL, NULL, NULL, 0);
+	a = httpc_head(fd); /* and not a byte more */
+	assert_int_equal(a.status, 200);
+	answer_free(&a);
+	clock_gettime(CLOCK_MONOTONIC, &t0);
+	delete(id);
+	clock_gettime(CLOCK_MONOTONIC, &t1);
+	assert_true(t1.tv_sec - t0.tv_sec < 3);
+	close(fd);
+	free(id);
+}
+
 static void the_hundred_newest_ended_ones_are_kept(void **state)
 {
 	struct rig *own = rig_new(NULL), *outer = rig;
@@ -480,6 +507,7 @@ int main(void)
 		cmocka_unit_test(a_lifetime_moves_both_ways_and_into_the_past),
 		cmocka_unit_test(a_terminated_sandbox_refuses_work_and_keeps_its_records),
 		cmocka_unit_test(a_follower_gets_the_exit_when_the_sandbox_ends),
+		cmocka_unit_test(a_client_that_does_not_read_holds_no_end_up),
 		cmocka_unit_test(the_hundred_newest_ended_ones_are_kept),
 		cmocka_unit_test(a_watch_tells_what_is_there_and_what_changes),
 		cmocka_unit_test(events_are_followed_from_a_number),
