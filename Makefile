@@ -20,7 +20,7 @@ CLIENTLIB := client/lib
 
 LIBS_sandboxd := -lmicrohttpd -lgnutls -ljansson -lsqlite3 -lcrypto -lssl -lpthread
 LIBS_priv     := -larchive -lseccomp
-LIBS_client   := -lcurl -ljansson -lcrypto -lpthread
+LIBS_client   := -lcurl -ljansson -lssl -lcrypto -lpthread
 LIBS_sbxfs    := $(shell pkg-config --libs fuse3 2>/dev/null || echo -lfuse3) $(LIBS_client)
 FUSE_CFLAGS   := $(shell pkg-config --cflags fuse3 2>/dev/null || echo -I/usr/include/fuse3)
 $(O)/obj/sbxfs/%.o: CFLAGS += $(FUSE_CFLAGS)

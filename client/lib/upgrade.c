@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <openssl/ssl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -209,37 +210,54 @@ static int shake_hands(struct take *t, struct sbx *s, const char *path, const ch
 	return r;
 }
 
-/* The copying thread's state: `near` is our end of the caller's socket pair. */
+#define PUMP_ROOM 65536
+
+/* The copying thread's state: `near` is our end of the caller's socket pair. What the wire does not
+ * take at once waits in `out`, and nothing more is read from the caller meanwhile; the other
+ * direction goes on. */
 struct pump {
 	CURL *easy;
 	curl_socket_t wire;
 	int near;
 	bool near_open, wire_open; /* may still be read */
+	size_t out_len, out_at;
+	char out[PUMP_ROOM], in[PUMP_ROOM];
 };
 
-static bool wire_write(struct pump *p, const char *buf, size_t len)
+/* The caller ended its half: a close-notify says that no more will come and leaves the other
+ * direction open. The transfer library has no call for it, so its TLS session is asked. */
+static void end_writing(struct pump *p)
 {
-	while (len > 0) {
+	struct curl_tlssessioninfo *tls = NULL;
+
+	curl_easy_getinfo(p->easy, CURLINFO_TLS_SSL_PTR, &tls);
+	if (tls && tls->backend == CURLSSLBACKEND_OPENSSL && tls->internals)
+		SSL_shutdown(tls->internals);
+	shutdown(p->wire, SHUT_WR);
+}
+
+/* As much of `out` as the wire takes now. */
+static bool flush_out(struct pump *p)
+{
+	while (p->out_at < p->out_len) {
 		size_t n = 0;
-		CURLcode rc = curl_easy_send(p->easy, buf, len, &n);
-		if (rc == CURLE_AGAIN) {
-			fd_wait(p->wire, POLLOUT | POLLIN, -1);
-			continue;
-		}
+		CURLcode rc = curl_easy_send(p->easy, p->out + p->out_at, p->out_len - p->out_at, &n);
+		if (rc == CURLE_AGAIN)
+			return true;
 		if (rc != CURLE_OK)
 			return false;
-		buf += n;
-		len -= n;
+		p->out_at += n;
 	}
+	p->out_at = p->out_len = 0;
 	return true;
 }
 
 /* Wire to caller, until the wire has nothing more for now. False: this connection is done. */
-static bool pump_in(struct pump *p, char *buf, size_t max)
+static bool pump_in(struct pump *p)
 {
 	for (;;) {
 		size_t n = 0;
-		CURLcode rc = curl_easy_recv(p->easy, buf, max, &n);
+		CURLcode rc = curl_easy_recv(p->easy, p->in, sizeof(p->in), &n);
 		if (rc == CURLE_AGAIN)
 			return true;
 		if (rc != CURLE_OK)
@@ -249,49 +267,56 @@ static bool pump_in(struct pump *p, char *buf, size_t max)
 			shutdown(p->near, SHUT_WR);
 			return true;
 		}
-		if (fd_send_full(p->near, buf, n, -1) < 0)
+		if (fd_send_full(p->near, p->in, n, -1) < 0)
 			return false;
 	}
 }
 
-static bool pump_out(struct pump *p, char *buf, size_t max)
+static bool pump_out(struct pump *p)
 {
-	ssize_t n = recv(p->near, buf, max, 0);
+	ssize_t n = recv(p->near, p->out, sizeof(p->out), 0);
 
 	if (n < 0)
 		return errno == EINTR;
-	if (n > 0)
-		return wire_write(p, buf, (size_t)n);
-	/* The caller ended its half. The TCP half-close says so; a close-notify in one direction is
-	 * not offered by the transfer library. */
-	p->near_open = false;
-	return shutdown(p->wire, SHUT_WR) == 0;
+	if (n == 0) {
+		p->near_open = false;
+		end_writing(p);
+		return true;
+	}
+	p->out_len = (size_t)n;
+	return flush_out(p);
+}
+
+static bool pump_once(struct pump *p)
+{
+	short to_wire = p->out_len ? POLLOUT : 0, from_wire = p->wire_open ? POLLIN : 0;
+	struct pollfd f[2] = {
+		{ to_wire || from_wire ? p->wire : -1, to_wire | from_wire, 0 },
+		{ p->out_len ? -1 : p->near, p->near_open ? POLLIN : 0, 0 },
+	};
+
+	if (poll(f, 2, -1) < 0)
+		return errno == EINTR;
+	if (f[0].revents && p->wire_open && !pump_in(p))
+		return false;
+	if (p->out_len)
+		return flush_out(p);
+	if (p->near_open && f[1].revents) /* a close is met behind the last byte */
+		return pump_out(p);
+	/* The caller has closed its end altogether. */
+	return !(f[1].revents & (POLLHUP | POLLERR));
 }
 
 static void *pump_run(void *arg)
 {
 	struct pump *p = arg;
-	char *buf = malloc(65536);
 	/* What came in one record with the header is in the TLS library, where poll cannot see it. */
-	bool go = buf && pump_in(p, buf, 65536);
+	bool go = pump_in(p);
 
-	while (go && (p->near_open || p->wire_open)) {
-		struct pollfd f[2] = {
-			{ p->wire_open ? p->wire : -1, POLLIN, 0 },
-			{ p->near, p->near_open ? POLLIN : 0, 0 },
-		};
-		if (poll(f, 2, -1) < 0)
-			continue;
-		if (f[0].revents)
-			go = pump_in(p, buf, 65536);
-		if (go && p->near_open && f[1].revents)
-			go = pump_out(p, buf, 65536);
-		else if (f[1].revents & (POLLHUP | POLLERR))
-			go = false; /* the caller has closed its end altogether */
-	}
+	while (go && (p->near_open || p->wire_open))
+		go = pump_once(p);
 	curl_easy_cleanup(p->easy);
 	close(p->near);
-	free(buf);
 	free(p);
 	return NULL;
 }
@@ -299,7 +324,7 @@ static void *pump_run(void *arg)
 /* The thread takes the easy handle. */
 static int start_pump(CURL *easy, curl_socket_t wire, int *ret_fd)
 {
-	struct pump *p = malloc(sizeof(*p));
+	struct pump *p = calloc(1, sizeof(*p));
 	sigset_t all, old;
 	pthread_t t;
 	int sv[2] = { -1, -1 }, r;
@@ -308,7 +333,10 @@ static int start_pump(CURL *easy, curl_socket_t wire, int *ret_fd)
 		free(p);
 		return -1;
 	}
-	*p = (struct pump){ easy, wire, sv[0], true, true };
+	p->easy = easy;
+	p->wire = wire;
+	p->near = sv[0];
+	p->near_open = p->wire_open = true;
 	/* The program's signals are not for this thread; SIGPIPE from the TLS library least of all. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
