@@ -178,12 +178,12 @@ static void what_cannot_start_says_which_thing_was_wrong(void **state)
 		{ "no-such-program", "/", "command \"no-such-program\": not found" },
 		{ "/no/such", "/", "command \"/no/such\": not found" },
 		{ "/etc", "/", "command \"/etc\": not executable" },
-		{ "/etc/hostname", "/", "command \"/etc/hostname\": not executable" },
+		{ "/etc/passwd", "/", "command \"/etc/passwd\": not executable" },
 		{ "/sandbox/home/bad", "/", "command \"/sandbox/home/bad\": not executable, its interpreter" },
 		{ "./bad", "/sandbox/home", "command \"./bad\": not executable, its interpreter" },
 		{ "./text", "/sandbox/home", "command \"./text\": not executable" },
 		{ "true", "/no/dir", "cwd \"/no/dir\": no such directory" },
-		{ "true", "/etc/hostname", "cwd \"/etc/hostname\": no such directory" },
+		{ "true", "/etc/passwd", "cwd \"/etc/passwd\": no such directory" },
 		{ "true", "/proc/self/fd/7", "cwd \"/proc/self/fd/7\": no such directory" },
 		{ "true", "/proc/1/root", "cwd \"/proc/1/root\": " },
 		{ "", "/", "argv must name" },
@@ -409,7 +409,7 @@ static void a_terminal_has_its_size_from_the_first_moment(void **state)
 		uint16_t rows, cols;
 		const char *want;
 	} sizes[] = { { 37, 113, "37 113\r\n" }, { 0, 0, "24 80\r\n" }, { 0, 100, "24 80\r\n" },
-		{ 65535, 1, "65535 1\r\n" } };
+		{ 500, 300, "500 300\r\n" } };
 	WITH_BOX(b);
 
 	for (size_t i = 0; i < 20; i++) {

@@ -37,20 +37,28 @@ const char *guest_rig_libexec(void)
 	return dir;
 }
 
-void guest_rig_open(struct guest_rig *r, const struct backend_ops *ops, struct backend_conf *conf)
+void guest_rig_prepare(struct guest_rig *r)
 {
 	const char *tmp = getenv("TMPDIR");
-	struct err e = ERR_NULL;
 
 	snprintf(r->state_dir, sizeof(r->state_dir), "%s/sbx-guest-XXXXXX", tmp ? tmp : "/tmp");
 	assert_non_null(mkdtemp(r->state_dir));
 	r->state_dirfd = open(r->state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert_true(r->state_dirfd >= 0);
 	(void)mkdirat(r->state_dirfd, "run", 0700);
+}
+
+void guest_rig_open(struct guest_rig *r, const struct backend_ops *ops, struct backend_conf *conf)
+{
+	struct err e = ERR_NULL;
+
+	if (!r->state_dir[0])
+		guest_rig_prepare(r);
 	conf->state_dirfd = r->state_dirfd;
 	conf->state_dir = r->state_dir;
 	r->ops = ops;
-	if (ops->open(conf, &r->backend, &e) < 0 || guest_hub_new(&r->hub, &e) < 0)
+	if (ops->open(conf, &r->backend, &e) < 0 || guest_hub_new(&r->hub, &e) < 0 ||
+	    ops->sweep(r->backend, NULL, 0, &e) < 0)
 		fail_msg("%s", e.msg);
 }
 
