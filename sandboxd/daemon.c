@@ -38,7 +38,11 @@ struct daemon {
 	struct strmap node_labels;
 	struct server_policy policy;
 	bool has_policy;
-	int state_dirfd, lock_fd, listen_fd, broker_fd;
+	/* What to hand on: the path or, where a folder above lets only root pass, "/proc/self/fd/N". */
+	char *state_way, *image_way;
+	uid_t uid;                 /* to become, linux only */
+	gid_t gid;
+	int state_dirfd, image_dirfd, lock_fd, listen_fd, broker_fd;
 	pid_t broker;
 	struct backend *backend;
 	struct core *core;
@@ -211,26 +215,34 @@ static int check_levels(const struct options *o, struct err *e)
 
 /* --- the state directory --- */
 
+/* Opened while everything can be, for the time when not. */
+static int way_to(const struct daemon *d, const char *dir, int dirfd, int mode, char **ret, struct err *e)
+{
+	bool reachable = true;
+	int rc;
+
+	if (is_linux(d) && drop_can_reach(dir, mode, d->uid, d->gid, &reachable, e) < 0)
+		return -1;
+	rc = reachable ? asprintf(ret, "%s", dir) : asprintf(ret, "/proc/self/fd/%d", dirfd);
+	if (rc < 0) {
+		*ret = NULL;
+		return err_sys(e, ENOMEM, "\"%s\"", dir);
+	}
+	return 0;
+}
+
 static int give_to_user(struct daemon *d, const struct stat *st, struct err *e)
 {
-	uid_t uid, me = geteuid();
-	gid_t gid;
+	uid_t owner = is_linux(d) ? d->uid : geteuid();
 
-	if (!is_linux(d)) {
-		if (st->st_uid == me)
-			return 0;
-		return err_set(e, ERR_INVALID_REQUEST, "state directory \"%s\" belongs to uid %u",
-			d->state_dir, st->st_uid);
-	}
-	if (drop_find_user(d->opt->user, &uid, &gid, e) < 0)
-		return -1;
-	if (st->st_uid != uid && st->st_uid != 0)
+	if (st->st_uid != owner && !(is_linux(d) && st->st_uid == 0))
 		return err_set(e, ERR_INVALID_REQUEST,
 			"state directory \"%s\" belongs to uid %u, the server runs as uid %u", d->state_dir,
-			st->st_uid, uid);
-	if (fchown(d->state_dirfd, uid, gid) < 0 || fchown(d->lock_fd, uid, gid) < 0)
+			st->st_uid, owner);
+	if (is_linux(d) && (fchown(d->state_dirfd, d->uid, d->gid) < 0 ||
+			    fchown(d->lock_fd, d->uid, d->gid) < 0))
 		return err_sys(e, errno, "state directory \"%s\"", d->state_dir);
-	return drop_check_reach(d->state_dir, uid, gid, e);
+	return way_to(d, d->state_dir, d->state_dirfd, R_OK | W_OK | X_OK, &d->state_way, e);
 }
 
 static int open_state(struct daemon *d, struct err *e)
@@ -268,11 +280,18 @@ static int open_listener(struct daemon *d, struct err *e)
 
 static int find_dirs(struct daemon *d, struct err *e)
 {
+	if (is_linux(d) && drop_find_user(d->opt->user, &d->uid, &d->gid, e) < 0)
+		return -1;
 	if (path_libexec(d->opt->libexec_dir, &d->libexec_dir, e) < 0)
 		return -1;
-	if (is_linux(d) || d->opt->image_dir)
-		return path_images(d->opt->image_dir, &d->image_dir, e);
-	return 0;
+	if (!is_linux(d) && !d->opt->image_dir)
+		return 0;
+	if (path_images(d->opt->image_dir, &d->image_dir, e) < 0)
+		return -1;
+	d->image_dirfd = open(d->image_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (d->image_dirfd < 0)
+		return err_sys(e, errno, "image directory \"%s\"", d->image_dir);
+	return way_to(d, d->image_dir, d->image_dirfd, R_OK | X_OK, &d->image_way, e);
 }
 
 static int prepare(struct daemon *d, struct err *e)
@@ -295,7 +314,7 @@ int daemon_prepare(const struct options *o, struct daemon **ret, struct err *e)
 	if (!d)
 		return err_sys(e, ENOMEM, "daemon");
 	d->opt = o;
-	d->state_dirfd = d->lock_fd = d->listen_fd = d->broker_fd = -1;
+	d->state_dirfd = d->image_dirfd = d->lock_fd = d->listen_fd = d->broker_fd = -1;
 	if (prepare(d, e) < 0) {
 		daemon_stop(d, 0);
 		return -1;
@@ -311,14 +330,15 @@ int daemon_drop(struct daemon *d, struct err *e)
 		.state_dir = d->state_dir,
 		.disk_provider = d->opt->disk_provider,
 		.state_dirfd = d->state_dirfd,
+		.uid = d->uid,
+		.gid = d->gid,
 	};
 
 	if (!is_linux(d))
 		return 0;
-	if (drop_find_user(d->opt->user, &conf.uid, &conf.gid, e) < 0 ||
-	    broker_start(&conf, &d->broker_fd, &d->broker, e) < 0)
+	if (broker_start(&conf, &d->broker_fd, &d->broker, e) < 0)
 		return -1;
-	return drop_privileges(conf.uid, conf.gid, e);
+	return drop_privileges(d->uid, d->gid, e);
 }
 
 /* --- running --- */
@@ -329,7 +349,7 @@ static int start_backend(struct daemon *d, bool caps[CAP_COUNT], struct err *e)
 		.state_dirfd = d->state_dirfd,
 		.state_dir = d->state_dir,
 		.libexec_dir = d->libexec_dir,
-		.image_dir = d->image_dir,
+		.image_dir = d->image_way,
 		.broker_fd = d->broker_fd,
 		.disk_provider = d->opt->disk_provider,
 	};
@@ -346,7 +366,7 @@ static int start_core(struct daemon *d, const bool caps[CAP_COUNT], struct err *
 {
 	const struct options *o = d->opt;
 	struct core_conf conf = {
-		.state_dir = d->state_dir,
+		.state_dir = d->state_way,
 		.state_dirfd = d->state_dirfd,
 		.node_id = o->node_id ? o->node_id : "",
 		.node_labels = d->node_labels,
@@ -433,6 +453,8 @@ static void free_conf(struct daemon *d)
 	free(d->state_dir);
 	free(d->libexec_dir);
 	free(d->image_dir);
+	free(d->state_way);
+	free(d->image_way);
 }
 
 void daemon_stop(struct daemon *d, unsigned grace_ms)
@@ -457,6 +479,7 @@ void daemon_stop(struct daemon *d, unsigned grace_ms)
 	close_p(&d->broker_fd);
 	close_p(&d->lock_fd);
 	close_p(&d->state_dirfd);
+	close_p(&d->image_dirfd);
 	free_conf(d);
 	free(d);
 }

@@ -56,18 +56,12 @@ int drop_find_user(const char *name, uid_t *ret_uid, gid_t *ret_gid, struct err 
 	return 0;
 }
 
-int drop_check_reach(const char *dir, uid_t uid, gid_t gid, struct err *e)
+int drop_can_reach(const char *dir, int mode, uid_t uid, gid_t gid, bool *ret, struct err *e)
 {
-	int rc = -1;
-
-	if (setegid(gid) == 0 && seteuid(uid) == 0)
-		rc = faccessat(AT_FDCWD, dir, R_OK | W_OK | X_OK, AT_EACCESS);
+	*ret = setegid(gid) == 0 && seteuid(uid) == 0 &&
+	       faccessat(AT_FDCWD, dir, mode, AT_EACCESS) == 0;
 	if (seteuid(0) < 0 || setegid(0) < 0)
 		return err_sys(e, errno, "back to root");
-	if (rc < 0)
-		return err_set(e, ERR_INVALID_REQUEST,
-			"uid %u, which the server runs as, cannot reach \"%s\": every folder above it must "
-			"let others pass (chmod o+x)", uid, dir);
 	return 0;
 }
 

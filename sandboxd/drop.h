@@ -5,13 +5,14 @@
 
 #include "common/base/err.h"
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 /* The user to become: a name, a number, or NULL for the user `sandboxd` and, where there is none, a
  * number below all ids that sandboxes and shims use. */
 int drop_find_user(const char *name, uid_t *ret_uid, gid_t *ret_gid, struct err *e);
-/* May that user reach and write the directory? Asked while still root, for a clear message. */
-int drop_check_reach(const char *dir, uid_t uid, gid_t gid, struct err *e);
+/* Can that user walk to the directory and use it so (R_OK …)? Asked while still root. */
+int drop_can_reach(const char *dir, int mode, uid_t uid, gid_t gid, bool *ret, struct err *e);
 /* No way back: ids, groups, capabilities, core dumps, new programs, most of the kernel's admin calls.
  * Before the first thread. */
 int drop_privileges(uid_t uid, gid_t gid, struct err *e);

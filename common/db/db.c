@@ -6,6 +6,7 @@
 #include "common/sys/mem.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,6 +78,28 @@ static int check_content(struct db *db, struct err *e)
 	return good ? 0 : db_fail(SQLITE_CORRUPT, "check", e);
 }
 
+/* The library makes every path absolute and resolves its links first. A server that has given up its
+ * rights may hold its directory open and be unable to walk to it: its paths start with
+ * /proc/self/fd/N and must be used as they are. */
+static int path_as_given(sqlite3_vfs *vfs, const char *in, int size, char *out)
+{
+	(void)vfs;
+	return snprintf(out, (size_t)size, "%s", in) < size ? SQLITE_OK : SQLITE_CANTOPEN;
+}
+
+static sqlite3_vfs own_vfs; /* the library links it into its list, once */
+static void register_vfs(void)
+{
+	const sqlite3_vfs *standard = sqlite3_vfs_find("unix");
+
+	if (!standard)
+		return;
+	own_vfs = *standard;
+	own_vfs.zName = "as-given";
+	own_vfs.xFullPathname = path_as_given;
+	(void)sqlite3_vfs_register(&own_vfs, 0);
+}
+
 /* The file is made by us first: the library's default mode follows the umask. */
 static int make_private(const char *path, struct err *e)
 {
@@ -95,15 +118,17 @@ int db_open(const char *path, struct db **ret, struct err *e)
 	static const char setup[] = "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;"
 				    "PRAGMA synchronous=FULL; PRAGMA secure_delete=ON;"
 				    "PRAGMA temp_store=MEMORY; PRAGMA foreign_keys=ON;";
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct db *db;
 	int rc;
 
+	pthread_once(&once, register_vfs);
 	if (make_private(path, e) < 0)
 		return -1;
 	db = calloc(1, sizeof(*db));
 	if (!db)
 		return err_set(e, ERR_UNAVAILABLE, "out of memory");
-	rc = sqlite3_open_v2(path, &db->sql, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+	rc = sqlite3_open_v2(path, &db->sql, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, "as-given");
 	if (rc != SQLITE_OK) {
 		db_fail(rc, "open", e);
 		goto fail;
