@@ -27,7 +27,8 @@ int main(void)
 	struct backend_conf conf = { .libexec_dir = guest_rig_libexec(), .broker_fd = -1 };
 	struct guest_rig r = { .part = fake_part };
 
-	guest_rig_open(&r, &fake_backend, &conf);
+	if (!guest_rig_open(&r, &fake_backend, &conf))
+		return 1;
 	int failed = guest_cases_run(&r, "guest on fake");
 	guest_rig_close(&r);
 	return failed;

@@ -50,9 +50,11 @@ int main(void)
 	broker.state_dirfd = r.state_dirfd;
 	if (broker_start(&broker, &conf.broker_fd, &pid, &e) < 0) {
 		fprintf(stderr, "%s\n", e.msg);
+		guest_rig_close(&r);
 		return 1;
 	}
-	guest_rig_open(&r, &linux_backend, &conf);
+	if (!guest_rig_open(&r, &linux_backend, &conf))
+		return 1;
 	int failed = guest_cases_run(&r, "guest on linux");
 	guest_rig_close(&r);
 	(void)waitpid(pid, NULL, 0);

@@ -48,7 +48,7 @@ void guest_rig_prepare(struct guest_rig *r)
 	(void)mkdirat(r->state_dirfd, "run", 0700);
 }
 
-void guest_rig_open(struct guest_rig *r, const struct backend_ops *ops, struct backend_conf *conf)
+bool guest_rig_open(struct guest_rig *r, const struct backend_ops *ops, struct backend_conf *conf)
 {
 	struct err e = ERR_NULL;
 
@@ -59,7 +59,10 @@ void guest_rig_open(struct guest_rig *r, const struct backend_ops *ops, struct b
 	r->ops = ops;
 	if (ops->open(conf, &r->backend, &e) < 0 || guest_hub_new(&r->hub, &e) < 0 ||
 	    ops->sweep(r->backend, NULL, 0, &e) < 0)
-		fail_msg("%s", e.msg);
+		fprintf(stderr, "backend %s: %s\n", ops->name, e.msg);
+	if (e.code)
+		guest_rig_close(r);
+	return !e.code;
 }
 
 static void remove_tree(int at, const char *name)
@@ -81,9 +84,11 @@ void guest_rig_close(struct guest_rig *r)
 {
 	struct err e = ERR_NULL;
 
-	(void)r->ops->sweep(r->backend, NULL, 0, &e);
+	if (r->backend)
+		(void)r->ops->sweep(r->backend, NULL, 0, &e);
 	guest_hub_free(r->hub);
-	r->ops->close(r->backend);
+	if (r->backend)
+		r->ops->close(r->backend);
 	close(r->state_dirfd);
 	remove_tree(AT_FDCWD, r->state_dir);
 }

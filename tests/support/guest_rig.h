@@ -25,10 +25,10 @@ struct guest_rig {
 };
 /* Makes the temporary state folder; for backends that need it before they are opened. */
 void guest_rig_prepare(struct guest_rig *r);
-/* conf: dirs and broker for the backend's open; its state fields are filled in here. Fails the test
- * program on error. */
-void guest_rig_open(struct guest_rig *r, const struct backend_ops *ops, struct backend_conf *conf);
-void guest_rig_close(struct guest_rig *r);
+/* conf: dirs and broker for the backend's open; its state fields are filled in here. On error it says
+ * why, cleans up and returns false. */
+bool guest_rig_open(struct guest_rig *r, const struct backend_ops *ops, struct backend_conf *conf);
+void guest_rig_close(struct guest_rig *r); /* after prepare alone, too */
 /* The folder of the built programs, found from the test program's own place. */
 const char *guest_rig_libexec(void);
 
