@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: MIT
+# `make fuzz`: every target under libFuzzer with the sanitizers, FUZZ_SECS each (FUZZ=name: one of
+# them). What it finds new is kept in $(O)-fuzz/corpus; a crash is written to $(O)-fuzz/found and ends
+# the run. The tests replay tests/fuzz/corpus without a fuzzer.
+FUZZ_SECS  ?= 20
+FUZZ       ?=
+FUZZ_NAMES := $(filter $(or $(FUZZ),%),$(patsubst tests/fuzz/fuzz_%.c,%,$(sort $(wildcard tests/fuzz/fuzz_*.c))))
+FUZZ_BINS  := $(addprefix $(O)/fuzz/,$(FUZZ_NAMES))
+
+$(O)/obj/tests/fuzz/llvm_%.o: tests/fuzz/llvm.c
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -DTARGET=fuzz_$* -c -o $@ $<
+$(FUZZ_BINS): $(O)/fuzz/%: $(O)/obj/tests/fuzz/fuzz_%.o $(O)/obj/tests/fuzz/llvm_%.o $(O)/tests/libtest.a
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(O)/tests/libtest.a $(O)/tests/libtest.a \
+		-lcmocka $(LIBS_sandboxd) $(LIBS_sbxfs)
+fuzz-bins: $(FUZZ_BINS)
+fuzz: ## fuzz every parser of untrusted bytes for FUZZ_SECS each (needs clang)
+	@$(MAKE) --no-print-directory O=$(O)-fuzz CC=clang SAN=asan CFLAGS=-fsanitize=fuzzer-no-link fuzz-bins
+	@for n in $(FUZZ_NAMES); do \
+		mkdir -p $(O)-fuzz/corpus/$$n $(O)-fuzz/found; \
+		echo "fuzz $$n"; \
+		$(O)-fuzz/fuzz/$$n -max_total_time=$(FUZZ_SECS) -max_len=65536 -timeout=20 -print_final_stats=0 \
+			-artifact_prefix=$(O)-fuzz/found/$$n- -verbosity=1 \
+			$(O)-fuzz/corpus/$$n tests/fuzz/corpus/$$n 2>$(O)-fuzz/$$n.log || \
+			{ tail -n 40 $(O)-fuzz/$$n.log; exit 1; }; \
+		grep -h 'Done\|cov:' $(O)-fuzz/$$n.log | tail -n 2; \
+	done

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/* The fuzz targets without a fuzzer: each file of the corpus, its beginnings, and copies of it with
+ * changed bytes go through the target. The changes are the same in each run. */
+#include "tests/support/test.h"
+
+#include "tests/fuzz/fuzz_agent.c"
+#include "tests/fuzz/fuzz_frames.c"
+#include "tests/fuzz/fuzz_json.c"
+#include "tests/fuzz/fuzz_names.c"
+#include "tests/fuzz/fuzz_paths.c"
+#include "tests/fuzz/fuzz_spool.c"
+
+#include "tests/unit/fuzz_replay.h"
+
+static void json_bodies(void **state)
+{
+	(void)state;
+	replay("json", fuzz_json, 300);
+}
+static void attach_frames(void **state)
+{
+	(void)state;
+	replay("frames", fuzz_frames, 300);
+}
+static void paths(void **state)
+{
+	(void)state;
+	replay("paths", fuzz_paths, 300);
+}
+static void names(void **state)
+{
+	(void)state;
+	replay("names", fuzz_names, 300);
+}
+static void spool_files(void **state)
+{
+	(void)state;
+	replay("spool", fuzz_spool, 40);
+}
+static void answers_of_the_shim(void **state)
+{
+	(void)state;
+	replay("agent", fuzz_agent, 40);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(json_bodies),
+		cmocka_unit_test(attach_frames),
+		cmocka_unit_test(paths),
+		cmocka_unit_test(names),
+		cmocka_unit_test(spool_files),
+		cmocka_unit_test(answers_of_the_shim),
+	};
+
+	return run_table(tests);
+}
