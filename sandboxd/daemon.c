@@ -10,6 +10,7 @@
 #include "sandboxd/broker.h"
 #include "sandboxd/core/core.h"
 #include "sandboxd/drop.h"
+#include "sandboxd/keeper.h"
 #include "sandboxd/listen.h"
 #include "sandboxd/paths.h"
 #include "sandboxd/secrets.h"
@@ -42,7 +43,7 @@ struct daemon {
 	char *state_way, *image_way;
 	uid_t uid;                 /* to become, linux only */
 	gid_t gid;
-	int state_dirfd, image_dirfd, lock_fd, listen_fd, broker_fd;
+	int state_dirfd, image_dirfd, lock_fd, listen_fd, broker_fd, keeper_fd;
 	pid_t broker;
 	struct backend *backend;
 	struct core *core;
@@ -314,7 +315,7 @@ int daemon_prepare(const struct options *o, struct daemon **ret, struct err *e)
 	if (!d)
 		return err_sys(e, ENOMEM, "daemon");
 	d->opt = o;
-	d->state_dirfd = d->image_dirfd = d->lock_fd = d->listen_fd = d->broker_fd = -1;
+	d->state_dirfd = d->image_dirfd = d->lock_fd = d->listen_fd = d->broker_fd = d->keeper_fd = -1;
 	if (prepare(d, e) < 0) {
 		daemon_stop(d, 0);
 		return -1;
@@ -336,6 +337,8 @@ int daemon_drop(struct daemon *d, struct err *e)
 
 	if (!is_linux(d))
 		return 0;
+	if (d->opt->token_file && keeper_start(d->opt->token_file, &d->keeper_fd, e) < 0)
+		return -1;
 	if (broker_start(&conf, &d->broker_fd, &d->broker, e) < 0)
 		return -1;
 	return drop_privileges(d->uid, d->gid, e);
@@ -477,6 +480,7 @@ void daemon_stop(struct daemon *d, unsigned grace_ms)
 	api_free(d->api);
 	close_p(&d->listen_fd);
 	close_p(&d->broker_fd);
+	close_p(&d->keeper_fd);
 	close_p(&d->lock_fd);
 	close_p(&d->state_dirfd);
 	close_p(&d->image_dirfd);
@@ -491,7 +495,9 @@ int daemon_reload_token(struct daemon *d, struct err *e)
 
 	if (!d->opt->token_file)
 		return 0;
-	if (token_load(d->opt->token_file, &token, e) < 0)
+	rc = d->keeper_fd >= 0 ? keeper_ask(d->keeper_fd, &token, e)
+			       : token_load(d->opt->token_file, &token, e);
+	if (rc < 0)
 		return -1;
 	rc = api_set_token(d->api, token, e);
 	wipe(token);

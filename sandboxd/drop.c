@@ -73,11 +73,16 @@ static int clear_caps(void)
 	return (int)syscall(SYS_capset, &head, none);
 }
 
-static int drop_ids(uid_t uid, gid_t gid)
+static void drop_bounds(void)
 {
 	for (int cap = 0; cap < 64; cap++)
 		(void)prctl(PR_CAPBSET_DROP, cap, 0, 0, 0); /* fails behind the last one */
 	(void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+}
+
+static int drop_ids(uid_t uid, gid_t gid)
+{
+	drop_bounds();
 	if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
 		return -1;
 	return clear_caps();
@@ -157,19 +162,33 @@ static int install_filter(void)
 	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog);
 }
 
-int drop_privileges(uid_t uid, gid_t gid, struct err *e)
+/* What both ways down have in common. */
+static int lock_down(struct err *e)
 {
 	struct rlimit none = { 0, 0 };
 
 	if (setrlimit(RLIMIT_CORE, &none) < 0)
 		return err_sys(e, errno, "core limit");
-	if (drop_ids(uid, gid) < 0)
-		return err_sys(e, errno, "become uid %u", uid);
-	if (getuid() != uid || geteuid() != uid || setuid(0) == 0)
-		return err_set(e, ERR_INTERNAL, "uid %u could go back to root", uid);
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return err_sys(e, errno, "no new privileges");
 	if (install_filter() < 0)
 		return err_sys(e, errno, "system call filter");
 	return 0;
+}
+
+int drop_privileges(uid_t uid, gid_t gid, struct err *e)
+{
+	if (drop_ids(uid, gid) < 0)
+		return err_sys(e, errno, "become uid %u", uid);
+	if (getuid() != uid || geteuid() != uid || setuid(0) == 0)
+		return err_set(e, ERR_INTERNAL, "uid %u could go back to root", uid);
+	return lock_down(e);
+}
+
+int drop_capabilities(struct err *e)
+{
+	drop_bounds();
+	if (clear_caps() < 0)
+		return err_sys(e, errno, "capabilities");
+	return lock_down(e);
 }

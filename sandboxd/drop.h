@@ -16,5 +16,7 @@ int drop_can_reach(const char *dir, int mode, uid_t uid, gid_t gid, bool *ret, s
 /* No way back: ids, groups, capabilities, core dumps, new programs, most of the kernel's admin calls.
  * Before the first thread. */
 int drop_privileges(uid_t uid, gid_t gid, struct err *e);
+/* The same, but the uid stays: files of that user can be read, and nothing else be done. */
+int drop_capabilities(struct err *e);
 
 #endif

@@ -58,6 +58,9 @@ static int check_token(const char *path, const char *token, struct err *e)
 	if (strlen(token) < TOKEN_LEAST)
 		return err_set(e, ERR_INVALID_REQUEST, "the token in \"%s\" is shorter than %d characters",
 			path, TOKEN_LEAST);
+	if (strlen(token) > TOKEN_MOST)
+		return err_set(e, ERR_INVALID_REQUEST, "the token in \"%s\" is longer than %d characters",
+			path, TOKEN_MOST);
 	for (const char *p = token; *p; p++)
 		if (*p <= ' ' || *p == 0x7f)
 			return err_set(e, ERR_INVALID_REQUEST,
