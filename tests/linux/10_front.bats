@@ -1,0 +1,136 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# The server as root starts it: what it has given up, and what survives the end of its parts.
+
+setup() {
+	[ "$(id -u)" = 0 ] || skip "needs root"
+	O=${SBX_BUILD:-$PWD/build}
+	D=$(mktemp -d /var/tmp/sbx-front.XXXXXX) # 0700: only root may pass
+	(umask 077; echo 0123456789abcdef-one >"$D/token")
+	TOK=0123456789abcdef-one
+}
+
+teardown() {
+	[ -n "${D:-}" ] || return 0
+	if [ -n "${SRV:-}" ] || [ -n "${ENDED:-}" ]; then
+		server_up || start
+		for id in $(api /v1/sandboxes | grep -o '"sbx_[0-9a-f]*"' | tr -d '"'); do
+			api -X DELETE "/v1/sandboxes/$id" >/dev/null
+		done
+		stop
+	fi
+	rm -rf --one-file-system "$D"
+}
+
+start() {
+	"$O/bin/sandboxd" --listen "unix://$D/sock" --state-dir "$D/state" --token-file "$D/token" "$@" \
+		2>>"$D/log" 3>&- &
+	SRV=$!
+	for _ in $(seq 200); do
+		server_up && return 0
+		kill -0 "$SRV" 2>/dev/null || break
+		sleep 0.05
+	done
+	cat "$D/log" >&2
+	return 1
+}
+stop() {
+	kill "$SRV"
+	wait "$SRV"
+	SRV=
+}
+api() {
+	local args=("$@") path=${*: -1}
+	unset 'args[${#args[@]}-1]'
+	curl -sS --max-time 20 --unix-socket "$D/sock" -H "Authorization: Bearer $TOK" "${args[@]}" "http://localhost$path"
+}
+json() { api -X POST -H 'Content-Type: application/json' -d "$2" "$1"; }
+server_up() { [ "$(api -o /dev/null -w '%{http_code}' /v1/health 2>/dev/null)" = 200 ]; }
+status_of() { awk -v k="$2:" '$1 == k { print $2 }' "/proc/$1/status"; }
+
+@test "the server has an uid of its own, no capability, no way back" {
+	start
+	[ "$(status_of "$SRV" Uid)" != 0 ]
+	for set in CapInh CapPrm CapEff CapBnd CapAmb; do
+		[ "$(status_of "$SRV" $set)" = 0000000000000000 ]
+	done
+	[ "$(status_of "$SRV" NoNewPrivs)" = 1 ]
+	[ "$(status_of "$SRV" Seccomp)" = 2 ]
+	[ -z "$(awk '$1 == "Groups:" { print $2 }' "/proc/$SRV/status")" ]
+	[ "$(awk '/Max core file size/ { print $5 $6 }' "/proc/$SRV/limits")" = 00 ]
+}
+
+@test "the broker is the only part that stays privileged" {
+	start
+	broker=$(pgrep -P "$SRV" -x sbx-priv | head -n1)
+	keeper=$(pgrep -P "$SRV" -x sbx-keeper)
+	[ "$(status_of "$broker" Uid)" = 0 ]
+	[ "$(status_of "$keeper" CapEff)" = 0000000000000000 ]
+	[ "$(status_of "$keeper" Seccomp)" = 2 ]
+	# none of them shows a token to others
+	! tr '\0' ' ' <"/proc/$broker/cmdline" | grep -q 0123456789abcdef
+	! tr '\0' ' ' <"/proc/$SRV/cmdline" | grep -q 0123456789abcdef-one
+}
+
+@test "the state belongs to the server's user, the broker's part to root" {
+	start
+	[ "$(stat -c %u "$D/state")" = "$(status_of "$SRV" Uid)" ]
+	[ "$(stat -c %a "$D/state")" = 700 ]
+	[ "$(stat -c %u "$D/state/priv")" = 0 ]
+	[ -z "$(find "$D/state" -maxdepth 2 -type f -perm /077 ! -path '*/priv/*')" ]
+}
+
+@test "the token is read again though only root may read it" {
+	start
+	echo 0123456789abcdef-two >"$D/token"
+	kill -HUP "$SRV"
+	TOK=0123456789abcdef-two
+	for _ in $(seq 100); do
+		[ "$(api -o /dev/null -w '%{http_code}' /v1/node)" = 200 ] && break
+		sleep 0.05
+	done
+	[ "$(api -o /dev/null -w '%{http_code}' /v1/node)" = 200 ]
+	TOK=0123456789abcdef-one
+	[ "$(api -o /dev/null -w '%{http_code}' /v1/node)" = 401 ]
+	TOK=0123456789abcdef-two
+}
+
+@test "without its broker the server ends with 1 and the sandboxes go on" {
+	start
+	json /v1/sandboxes '{"name":"a"}' | grep -q running
+	json /v1/sandboxes/a/processes '{"argv":["sleep","600"]}' | grep -q '"pid":1'
+	kill -9 "$(pgrep -P "$SRV" -x sbx-priv | head -n1)"
+	rc=0
+	wait "$SRV" || rc=$?
+	SRV= ENDED=1
+	[ "$rc" = 1 ]
+	grep -q 'broker sbx-priv has ended' "$D/log"
+	start
+	api /v1/sandboxes/a/processes/1 | grep -q '"state":"running"'
+	json /v1/sandboxes/a/run '{"argv":["true"]}' | grep -q '"exit_code":0'
+}
+
+@test "a stop keeps sandboxes and the next start has them, the same process in them" {
+	start
+	json /v1/sandboxes '{"name":"a"}' | grep -q running
+	json /v1/sandboxes/a/processes '{"argv":["sleep","600"]}' | grep -q '"pid":1'
+	stop
+	start
+	api /v1/sandboxes/a | grep -q '"state":"running"'
+	api /v1/sandboxes/a/processes/1 | grep -q '"state":"running"'
+}
+
+@test "with --no-keep-sandboxes a stop ends them" {
+	start --no-keep-sandboxes
+	json /v1/sandboxes '{"name":"a"}' | grep -q running
+	stop
+	start
+	! api /v1/sandboxes/a | grep -q '"state":"running"'
+}
+
+@test "a second server on the same state does not start" {
+	start
+	run "$O/bin/sandboxd" --listen "unix://$D/sock2" --state-dir "$D/state"
+	[ "$status" = 1 ]
+	[[ "$output" == *"another sandboxd uses the state directory"* ]]
+}
