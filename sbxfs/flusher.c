@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* One thread that sends collected writes which nobody waits for, and says a word to the server about
  * each sandbox with open files before it takes their handles for dead. */
+#include "sbxfs/remote.h"
 #include "sbxfs/treefs.h"
 
 #include <errno.h>
@@ -103,7 +104,7 @@ static struct tree_file *take(struct flusher *fl)
 
 static void send_late(struct flusher *fl)
 {
-	struct tree_file *f;
+	struct tree_file *f, *later = NULL;
 
 	while ((f = take(fl))) {
 		struct req q = { .m = fl->m, .op = "write", .start_ms = now_ms(), .acts = true };
@@ -111,6 +112,16 @@ static void send_late(struct flusher *fl)
 		pthread_mutex_lock(&f->lock);
 		(void)tree_file_drain(&q, f);
 		pthread_mutex_unlock(&f->lock);
+		if (atomic_load(&f->dirty)) { /* the server is away: again at the next turn */
+			f->late_next = later;
+			later = f;
+		} else {
+			tree_file_put(fl->m, f);
+		}
+	}
+	while ((f = later)) {
+		later = f->late_next;
+		flusher_add(fl->m, f);
 		tree_file_put(fl->m, f);
 	}
 }
@@ -170,8 +181,9 @@ static void *flusher_main(void *arg)
 		(void)wait_for_work(fl, alive_ms);
 		stop = fl->stopping;
 		pthread_mutex_unlock(&fl->lock);
-		if (!stop)
-			nanosleep(&pause, NULL); /* more may come */
+		/* More may come; and while the server is away there is no hurry. */
+		for (int n = remote_is_down(fl->m) ? 8 : 1; !stop && n; n--)
+			nanosleep(&pause, NULL);
 		send_late(fl);
 		if (now_ms() >= alive_ms) {
 			say_alive(fl);

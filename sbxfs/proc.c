@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define DRAFTS_MAX 4096
+#define KILL_MS 2000
 
 struct entry {
 	struct entry *next;
@@ -208,6 +209,25 @@ static bool is_running(const json_t *o)
 	return state && !strcmp(state, "running");
 }
 
+/* Until the server says so itself: a sandbox whose processes have ended can be removed. */
+static void wait_exited(struct req *q, const char *box, int64_t pid)
+{
+	const struct timespec pause = { .tv_nsec = 5000000 };
+	uint64_t until = now_ms() + KILL_MS;
+	bool runs = true;
+
+	while (runs && now_ms() < until) {
+		json_t *o;
+
+		if (proc_object(q, box, pid, &o) < 0)
+			return;
+		runs = is_running(o);
+		json_decref(o);
+		if (runs)
+			nanosleep(&pause, NULL);
+	}
+}
+
 static int kill_running(struct req *q, const char *box, int64_t pid)
 {
 	json_t *o;
@@ -223,6 +243,8 @@ static int kill_running(struct req *q, const char *box, int64_t pid)
 	if (!runs)
 		return 0;
 	rc = proc_signal(q, box, pid, "KILL");
+	if (rc == 0)
+		wait_exited(q, box, pid);
 	/* A sandbox that ended meanwhile has taken its processes with it. */
 	return rc == -ENOENT || rc == -EBUSY ? 0 : rc;
 }

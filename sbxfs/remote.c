@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define META_TIMEOUT_MS 10000
+#define PROBE_TIMEOUT_MS 2000
 #define DOWN_FIRST_MS 1000
 #define DOWN_MAX_MS 5000
 #define ANSWER_MAX (64u * 1024 * 1024)
@@ -103,11 +104,24 @@ static void came_up(struct mount *m, const char *instance)
 	}
 }
 
-static void probe_done(struct mount *m)
+/* Tries with a small question: the request itself may be a stream that lasts for hours. */
+static bool probe_server(struct mount *m)
 {
+	struct sbx_request r = { .method = "GET", .path = "/v1/health", .timeout_ms = PROBE_TIMEOUT_MS,
+		.background = true };
+	struct sbx_response resp = { 0 };
+	struct sbx_error e = { .status = 0 };
+	bool up = sbx_call(m->sbx, &r, &resp, &e) == 0 || e.status > 0;
+
+	if (up)
+		came_up(m, resp.instance);
+	else
+		went_down(m);
+	sbx_response_free(&resp);
 	pthread_mutex_lock(&m->lock);
 	m->probing = false;
 	pthread_mutex_unlock(&m->lock);
+	return up;
 }
 
 /* The server's answer as an errno; table in sbxfs(1). */
@@ -129,13 +143,13 @@ int remote_send(struct req *q, const char *method, char *path, struct sbx_reques
 {
 	struct mount *m = q->m;
 	struct req *self = q;
-	uint64_t t0 = now_ms();
+	struct timespec t0, t1;
 	bool probe;
 	int rc;
 
 	if (!path)
 		return -ENOMEM;
-	if (!gate(m, &probe)) {
+	if (!gate(m, &probe) || (probe && !probe_server(m))) {
 		free(path);
 		return refuse(q, EHOSTDOWN, "the server at %s does not answer", sbx_endpoint(m->sbx));
 	}
@@ -150,17 +164,19 @@ int remote_send(struct req *q, const char *method, char *path, struct sbx_reques
 	memset(&q->err, 0, sizeof(q->err));
 	memset(ret, 0, sizeof(*ret));
 	atomic_fetch_add(&m->stats.requests, 1);
+	clock_gettime(CLOCK_MONOTONIC, &t0);
 	rc = sbx_call(m->sbx, r, ret, &q->err);
+	clock_gettime(CLOCK_MONOTONIC, &t1);
 	free(path);
-	atomic_store(&m->stats.rtt_us, (now_ms() - t0) * 1000);
+	if (!r->on_data && !q->patient)
+		atomic_store(&m->stats.rtt_us, (uint64_t)((t1.tv_sec - t0.tv_sec) * 1000000 +
+			(t1.tv_nsec - t0.tv_nsec) / 1000));
 	if (rc == 0)
 		came_up(m, ret->instance);
 	else if (q->err.status > 0)
 		came_up(m, "");
 	else if (q->err.sys == EHOSTDOWN || q->err.sys == ETIMEDOUT || q->err.sys == ECONNREFUSED)
 		went_down(m);
-	if (probe)
-		probe_done(m);
 	if (rc == 0)
 		return 0;
 	atomic_fetch_add(&m->stats.failures, 1);

@@ -51,6 +51,13 @@ int tree_file_drain(struct req *q, struct tree_file *f)
 			rc = -ENOSPC; /* a write that gets nowhere */
 		at += n;
 	}
+	/* Nobody waits, and nothing was sent: it stays for when the server is back. */
+	if (rc == -EHOSTDOWN && !q->fr && !q->err.sent && at < f->buf_len) {
+		memmove(f->buf, f->buf + at, f->buf_len - at);
+		f->buf_len -= at;
+		f->buf_off += at;
+		return rc;
+	}
 	f->buf_len = 0;
 	atomic_store(&f->dirty, false);
 	if (rc < 0 && !f->error)

@@ -32,6 +32,7 @@ struct tree_file {
 	struct handle *h;
 	struct tree_file *next;  /* of the same inode; under its tree_lock */
 	struct tree_file *dirty_next; /* under the flusher's lock */
+	struct tree_file *late_next;  /* of the flusher's thread */
 	bool dirty_listed;
 	unsigned refs;           /* under the inode's tree_lock */
 	atomic_bool dirty;       /* buf_len > 0 */

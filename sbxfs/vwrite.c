@@ -192,6 +192,8 @@ static void do_write(void *arg)
 	if (n < 0)
 		h->failed = true;
 	pthread_mutex_unlock(&h->lock);
+	if (w->i->node->id != N_PROC_STDIN)
+		mount_touch(w->q.m);
 	if (n < 0)
 		req_fail(&w->q, (int)n);
 	else
@@ -306,6 +308,9 @@ static void do_change(void *arg)
 	struct fuse_entry_param e;
 	struct inode *i;
 	int rc = change_call(w);
+	/* mv takes EINVAL for "into itself" and says so. */
+	if (rc == -EINVAL && w->what == CHANGE_RENAME)
+		rc = -EBADRQC;
 	bool makes = w->what == CHANGE_MKDIR || w->what == CHANGE_CREATE;
 
 	if (rc == 0 && makes)

@@ -1,0 +1,181 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# The tree: what is where, and what mkdir, rmdir and mv do.
+
+load helper
+setup_file() { fs_start; }
+teardown_file() { fs_stop; }
+setup() { fs_setup; }
+
+@test "mkdir makes a sandbox that runs, rmdir ends it" {
+	mkdir "$M/one"
+	same "$(cat "$M/one/state")" running
+	id=$(cat "$M/one/id")
+	same "$(api GET /sandboxes/one | jq -r .state)" running
+	rmdir "$M/one"
+	[ ! -e "$M/one" ]
+	same "$(api GET "/sandboxes/$id" | jq -r .state)" terminated
+	same "$(readlink "$M/by-id/$id")" "../ended/$id"
+	same "$(jq -r .state "$M/ended/$id/info")" terminated
+}
+
+@test "mv renames a sandbox" {
+	mkdir "$M/old"
+	id=$(cat "$M/old/id")
+	mv "$M/old" "$M/new-name"
+	[ ! -e "$M/old" ]
+	same "$(cat "$M/new-name/id")" "$id"
+	echo third > "$M/new-name/name"
+	same "$(cat "$M/third/id")" "$id"
+	same "$(readlink "$M/by-id/$id")" ../third
+	rmdir "$M/third"
+}
+
+@test "a taken name, a bad name and a word of the tree are refused" {
+	refused "File exists" mkdir "$M/box"
+	js POST /sandboxes '{"name":"behind"}' >/dev/null
+	mkdir "$M/other"
+	refused "File exists" mv -T --no-clobber "$M/other" "$M/behind" || refused "File exists" \
+		python3 -c 'import os,sys; os.rename(sys.argv[1], sys.argv[2])' "$M/other" "$M/behind"
+	refused "Invalid argument" mkdir "$M/Not_A_Name"
+	refused "Invalid argument" mkdir "$M/images"
+	refused "File exists" mkdir "$M/new"
+	rmdir "$M/other" "$M/behind"
+}
+
+@test "rmdir of a sandbox with a running process is busy, delete ends it" {
+	mkdir "$M/busy"
+	mkdir "$M/busy/processes/p"
+	echo 'sleep 100' > "$M/busy/processes/p/cmd"
+	refused "Device or resource busy" rmdir "$M/busy"
+	[[ $(cat "$M/error") == *"processes run"* ]]
+	echo delete > "$M/busy/ctl"
+	[ ! -e "$M/busy" ]
+}
+
+@test "a draft becomes a sandbox by mv" {
+	mkdir "$M/new/d"
+	echo 0.5 > "$M/new/d/cpus"
+	echo 256 > "$M/new/d/memory_mb"
+	echo 'A=1' > "$M/new/d/env"
+	echo 'B=2' >> "$M/new/d/env"
+	echo x > "$M/new/d/labels/team"
+	same "$(cat "$M/new/d/env")" "$(printf 'A\nB')"
+	mv "$M/new/d" "$M/"
+	same "$(cat "$M/d/cpus")" 0.5
+	same "$(cat "$M/d/memory_mb")" 256
+	same "$(cat "$M/d/env_names")" "$(printf 'A\nB')"
+	same "$(cat "$M/d/labels/team")" x
+	same "$(ls "$M/by-label/team/x")" d
+	same "$(readlink "$M/by-label/team/x/d")" ../../../d
+	[ ! -e "$M/new/d" ]
+	rmdir "$M/d"
+}
+
+@test "the errno of a draft belongs to its mv" {
+	mkdir "$M/new/e"
+	echo 99999 > "$M/new/e/cpus"
+	refused "Invalid request" mv "$M/new/e" "$M/"
+	[[ $(cat "$M/error") == *cpus* ]]
+	[ -d "$M/new/e" ]
+	rmdir "$M/new/e"
+}
+
+@test "create takes a spec in any pieces, created names the sandbox" {
+	echo '{"labels": {"a": "b"}}' > "$M/create"
+	id=$(cat "$M/created")
+	same "$(cat "$M/$id/labels/a")" b
+	echo delete > "$M/$id/ctl"
+	{ printf '{"name":'; printf '"pieces"'; printf '}\n'; } > "$M/create"
+	same "$(cat "$M/pieces/state")" running
+	rmdir "$M/pieces"
+	refused "Invalid argument" bash -c "echo '{]' > $M/create"
+	refused "Invalid argument" cp /dev/stdin "$M/create" <<<'{"unfinished": '
+	[[ $(cat "$M/error") == *"too early"* ]]
+}
+
+@test "labels are files" {
+	echo v1 > "$B/labels/k"
+	same "$(cat "$B/labels/k")" v1
+	same "$(api GET /sandboxes/box | jq -r .labels.k)" v1
+	rm "$B/labels/k"
+	[ ! -e "$B/labels/k" ]
+	same "$(api GET /sandboxes/box | jq -r .labels.k)" null
+	refused "Invalid argument" sh -c "echo x > $B/labels/Upper"
+}
+
+@test "values are one line, records are the API's objects" {
+	for f in id name state image cpus memory_mb disk_mb created_at idle_timeout idle_action; do
+		same "$(wc -l < "$B/$f")" 1
+	done
+	same "$(jq -S . "$B/info")" "$(api GET /sandboxes/box | jq -S .)"
+	same "$(jq -S . "$M/capabilities")" "$(api GET /capabilities | jq -S .)"
+	same "$(jq -r .version "$M/node/info")" "$(cat "$M/node/version")"
+	same "$(cat "$B/network/mode")" "$(api GET /sandboxes/box | jq -r .network.mode)"
+	grep -q processes/NAME "$M/README"
+}
+
+@test "settings are applied by the write, or refuse it" {
+	echo 60 > "$B/idle_timeout"
+	same "$(api GET /sandboxes/box | jq .idle_timeout_secs)" 60
+	refused "write error: Invalid argument" bash -c "echo soon > $B/idle_timeout"
+	refused "Operation not supported" sh -c "printf open | cat > $B/network/mode"
+	[[ $(cat "$B/error") == *network_policy_update* ]]
+	refused "Operation not permitted" sh -c ": > $B/state"
+}
+
+@test "what the server lacks is absent" {
+	for f in images volumes snapshots gateway; do [ ! -e "$M/$f" ]; done
+	for f in metrics snapshots ports volumes; do [ ! -e "$B/$f" ]; done
+}
+
+@test "cordoned stops new sandboxes" {
+	echo 1 > "$M/node/cordoned"
+	refused "Resource temporarily unavailable" mkdir "$M/late"
+	echo 0 > "$M/node/cordoned"
+	mkdir "$M/late"
+	rmdir "$M/late"
+}
+
+@test "unknown verbs are refused in words, and the rest of the write is cancelled" {
+	refused "write error: Invalid argument" bash -c "echo nonsense > $B/ctl"
+	[[ $(cat "$B/error") == *"nonsense is not a verb"* ]]
+	[[ $(getfattr --only-values -n user.sbx.error "$B/ctl") == *"nonsense is not a verb"* ]]
+	refused "Invalid argument" bash -c "printf 'refresh too many\n' > $B/ctl"
+	bash -c "printf 'wrong\ndelete\n' > $B/ctl" 2>/dev/null || true
+	bash -c "exec 5> $B/ctl; echo wrong >&5; echo delete >&5" 2>/dev/null || true
+	same "$(cat "$B/state")" running
+	same "$(tail -n 1 "$B/errors" | jq -r .op)" write
+}
+
+@test "doing nothing to control files does nothing and succeeds" {
+	: > "$B/ctl"
+	touch "$B/ctl" "$M/create"
+	truncate -s 0 "$B/name" "$B/ctl"
+	same "$(cat "$B/name")" box
+	chmod 600 "$B/ctl"
+	refused "Operation not permitted" chmod 777 "$B/ctl"
+}
+
+@test "names that the server need not hear of are answered without it" {
+	before=$(jq .requests "$M/stats")
+	for n in .git .envrc .hg Makefile; do [ ! -e "$M/$n" ]; done
+	after=$(jq .requests "$M/stats")
+	[ $((after - before)) -le 1 ]
+}
+
+@test "listing, reading and copying the tree changes nothing" {
+	n=$(api GET /sandboxes/box/events | jq '[.events[] | select(.type | startswith("file") | not)] | length')
+	cp -r "$B/labels" "$B/network" "$B/processes" "$T/host/"
+	find "$B" -path "$B/fs" -prune -o -path "$B/bin" -prune -o -print >/dev/null
+	grep -rs --exclude-dir=fs --exclude-dir=bin zzz "$B" || true
+	same "$(api GET /sandboxes/box/events | jq '[.events[] | select(.type | startswith("file") | not)] | length')" "$n"
+}
+
+@test "entries of the API appear and go" {
+	js POST /sandboxes '{"name":"outside"}' >/dev/null
+	fs_wait test -d "$M/outside"
+	api DELETE /sandboxes/outside >/dev/null
+	fs_wait test ! -e "$M/outside"
+	[[ $(ls "$M") != *outside* ]]
+}
