@@ -20,7 +20,7 @@ void box_pool(char name[BOX_NAME_MAX], uint32_t block)
 	snprintf(name, BOX_NAME_MAX, "pool-%u", block);
 }
 
-int box_read(int boxes, const char *id, struct box *ret)
+int record_read(int boxes, const char *id, struct record *ret)
 {
 	_cleanup_close_ int fd = open_below(boxes, id, O_RDONLY, 0);
 	int r;
@@ -35,7 +35,7 @@ int box_read(int boxes, const char *id, struct box *ret)
 	return 0;
 }
 
-int box_write(int boxes, const char *id, const struct box *b)
+int record_write(int boxes, const char *id, const struct record *b)
 {
 	char tmp[PRIV_ID_MAX + 8];
 	int r;
@@ -53,7 +53,7 @@ int box_write(int boxes, const char *id, const struct box *b)
 	return r;
 }
 
-bool box_alive(const struct box *b, const char *boot)
+bool record_alive(const struct record *b, const char *boot)
 {
 	return b->shim_pid > 0 && strcmp(b->boot, boot) == 0 &&
 		pid_start_time(b->shim_pid) == b->shim_start;

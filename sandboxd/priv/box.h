@@ -16,7 +16,7 @@
 #define BOX_BLOCKS 36863u
 #define BOX_SHIM_BASE (BOX_ID_BASE - 65536u)
 
-struct box {
+struct record {
 	uint32_t magic, block;
 	uint64_t generation;
 	int32_t shim_pid, pad;   /* 0 while it is being made */
@@ -37,10 +37,10 @@ static inline uint32_t box_shim_uid(uint32_t block)
 {
 	return BOX_SHIM_BASE + block;
 }
-int box_read(int boxes, const char *id, struct box *ret);
-int box_write(int boxes, const char *id, const struct box *b);
+int record_read(int boxes, const char *id, struct record *ret);
+int record_write(int boxes, const char *id, const struct record *b);
 /* The shim named in b still runs, in this boot. */
-bool box_alive(const struct box *b, const char *boot);
+bool record_alive(const struct record *b, const char *boot);
 int box_boot_id(char boot[40]);
 void box_each(int boxes, void (*fn)(void *arg, const char *id), void *arg);
 

@@ -119,13 +119,13 @@ static bool group_populated(const struct broker *b, uint32_t block)
 void op_alive(struct broker *b, const struct priv_req *q, int fd)
 {
 	struct fail f = { 0 };
-	struct box box;
+	struct record box;
 
 	(void)fd;
 	if (!name_is_id(q->id, sizeof(q->id)))
 		fail_set(&f, EINVAL, "id");
-	else if (box_read(b->env.boxes, q->id, &box) < 0 || box.generation != q->generation ||
-		!box_alive(&box, b->env.boot) || !group_populated(b, box.block))
+	else if (ends_has(b, q->id) || record_read(b->env.boxes, q->id, &box) < 0 || box.generation != q->generation ||
+		!record_alive(&box, b->env.boot) || !group_populated(b, box.block))
 		fail_set(&f, ESRCH, "no runtime of this sandbox");
 	broker_answer(b, q->op, q->tag, &f, NULL);
 }

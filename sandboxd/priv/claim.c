@@ -17,14 +17,14 @@
 static int write_record(const struct build_env *env, const struct claim *c,
 	const struct claim_from *from, struct fail *f)
 {
-	struct box box = { .magic = BOX_MAGIC, .block = from->block, .generation = c->generation,
+	struct record box = { .magic = BOX_MAGIC, .block = from->block, .generation = c->generation,
 		.shim_pid = from->shim_pid, .shim_start = pid_start_time(from->shim_pid) };
 	char pool[BOX_NAME_MAX];
 	int r;
 
 	memcpy(box.boot, env->boot, sizeof(box.boot));
 	snprintf(box.layer, sizeof(box.layer), "%s", from->layer);
-	r = box_write(env->boxes, c->id, &box);
+	r = record_write(env->boxes, c->id, &box);
 	if (r < 0)
 		return fail_set(f, r, "write the record");
 	box_pool(pool, from->block);

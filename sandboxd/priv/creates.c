@@ -78,7 +78,7 @@ static void probe_result(struct broker *b, struct job *j)
 static void claim_it(struct broker *b, struct job *j)
 {
 	struct priv_ans a = { .n = { j->pid } };
-	struct box box;
+	struct record box;
 
 	if (claim(&b->env, &j->claim, &j->from, &j->fail) == 0) {
 		broker_answer(b, j->op, j->tag, NULL, &a);
@@ -86,7 +86,7 @@ static void claim_it(struct broker *b, struct job *j)
 		j->done = true;
 		return;
 	}
-	bool recorded = box_read(b->env.boxes, j->claim.id, &box) == 0;
+	bool recorded = record_read(b->env.boxes, j->claim.id, &box) == 0;
 	kill(j->pid, SIGKILL);
 	/* Ends it like any other, then answers. */
 	ends_start(b, j->claim.id, j->op, j->tag, &j->fail);

@@ -87,12 +87,17 @@ int ends_janitor_start(struct broker *b, struct fail *f)
 
 /* --- jobs ------------------------------------------------------------------------------------ */
 
-static struct job *find(struct broker *b, const char *id)
+static struct job *find(const struct broker *b, const char *id)
 {
 	for (struct job *j = b->jobs; j; j = j->next)
 		if (j->kind == JOB_END && !j->done && strcmp(j->id, id) == 0)
 			return j;
 	return NULL;
+}
+
+bool ends_has(const struct broker *b, const char *id)
+{
+	return find(b, id) != NULL;
 }
 
 static struct job *find_block(struct broker *b, uint32_t block)
@@ -297,7 +302,7 @@ void ends_start(struct broker *b, const char *id, uint32_t op, uint64_t tag, con
 {
 	struct job *j = find(b, id);
 	struct fail none = { 0 };
-	struct box box = { .block = 0 };
+	struct record box = { .block = 0 };
 	bool known;
 
 	if (j && tag && !j->clearing && wait_with(j, tag))
@@ -306,7 +311,7 @@ void ends_start(struct broker *b, const char *id, uint32_t op, uint64_t tag, con
 		broker_answer(b, op, tag, f, NULL);
 		return;
 	}
-	known = box_read(b->env.boxes, id, &box) == 0;
+	known = record_read(b->env.boxes, id, &box) == 0;
 	j = new_end(b, id, known, known ? box.block : 0);
 	if (!j) {
 		fail_set(&none, ENOMEM, "end a sandbox");
@@ -361,19 +366,19 @@ static void sweep_one(void *arg, const char *id)
 	count_in(b, find(b, id));
 }
 
-struct owner {
+/* The blocks that a record names; read once, or hundreds of sandboxes cost a square of reads. */
+struct owners {
 	struct broker *b;
-	uint32_t block;
-	bool found;
+	bool has[BOX_BLOCKS];
 };
 
 static void note_owner(void *arg, const char *id)
 {
-	struct owner *o = arg;
-	struct box box;
+	struct owners *o = arg;
+	struct record box;
 
-	if (box_read(o->b->env.boxes, id, &box) == 0 && box.block == o->block)
-		o->found = true;
+	if (record_read(o->b->env.boxes, id, &box) == 0 && box.block < BOX_BLOCKS)
+		o->has[box.block] = true;
 }
 
 static bool being_built(const struct broker *b, uint32_t block)
@@ -387,15 +392,24 @@ static bool being_built(const struct broker *b, uint32_t block)
 /* Groups that no record names: of builders whose broker died. */
 static void sweep_group(void *arg, uint32_t block)
 {
-	struct owner o = { .b = arg, .block = block };
+	const struct owners *o = arg;
 
-	if (block >= BOX_BLOCKS || find_block(o.b, block) || being_built(o.b, block))
+	if (block >= BOX_BLOCKS || o->has[block] || find_block(o->b, block) || being_built(o->b, block))
 		return;
-	box_each(o.b->env.boxes, note_owner, &o);
-	if (o.found)
-		return;
-	ends_block(o.b, block);
-	count_in(o.b, find_block(o.b, block));
+	ends_block(o->b, block);
+	count_in(o->b, find_block(o->b, block));
+}
+
+static void sweep_groups(struct broker *b)
+{
+	struct owners *o = calloc(1, sizeof(*o));
+
+	if (!o)
+		return; /* the next start sweeps again */
+	o->b = b;
+	box_each(b->env.boxes, note_owner, o);
+	cg_each(&b->env.cg, sweep_group, o);
+	free(o);
 }
 
 void op_sweep(struct broker *b, const struct priv_req *q, int fd)
@@ -411,7 +425,7 @@ void op_sweep(struct broker *b, const struct priv_req *q, int fd)
 	b->sweep_left = 0;
 	box_each(b->env.boxes, sweep_one, b);
 	area_each(&b->env.areas, sweep_one, b);
-	cg_each(&b->env.cg, sweep_group, b);
+	sweep_groups(b);
 	if (b->sweep_left == 0)
 		sweep_done(b);
 }

@@ -134,9 +134,9 @@ struct used {
 static void note_use(void *arg, const char *id)
 {
 	struct used *u = arg;
-	struct box box;
+	struct record box;
 
-	if (box_read(u->b->env.boxes, id, &box) == 0 && strcmp(box.layer, u->layer) == 0)
+	if (record_read(u->b->env.boxes, id, &box) == 0 && strcmp(box.layer, u->layer) == 0)
 		u->yes = true;
 }
 

@@ -146,9 +146,9 @@ static void remove_unclaimed(void *arg, const char *name)
 static void load_blocks(void *arg, const char *id)
 {
 	struct broker *b = arg;
-	struct box box;
+	struct record box;
 
-	if (box_read(b->env.boxes, id, &box) == 0)
+	if (record_read(b->env.boxes, id, &box) == 0)
 		box_block_mark(&b->blocks, box.block);
 }
 

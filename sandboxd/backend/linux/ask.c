@@ -104,6 +104,7 @@ void ask_free(struct ask *a)
 	if (write(a->stop, &one, sizeof(one)) == sizeof(one))
 		pthread_join(a->reader, NULL);
 	close(a->stop);
+	close(a->fd);
 	pthread_mutex_destroy(&a->lock);
 	free(a);
 }

@@ -8,9 +8,9 @@
 #include "sandboxd/priv/priv.h"
 
 struct ask;
-/* Takes no ownership of the socket; starts the thread that reads answers. */
+/* Takes the socket over, on success; starts the thread that reads answers. */
 int ask_new(int broker_fd, struct ask **ret, struct err *e);
-/* No call may be under way. */
+/* No call may be under way. Closes the socket, which ends the broker. */
 void ask_free(struct ask *a);
 /* Fills magic and tag, sends, waits at most timeout_ms. fd: passed along, or -1. A broker that has
  * gone, or does not answer, is `unavailable`; a broker's own error becomes `internal` or what fits

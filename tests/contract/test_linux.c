@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: MIT */
+/* The guest contract on the linux backend with a real broker, and what is special about it: nothing
+ * stays behind, whatever fails or is killed. Skipped with a reason when not root. */
+#include "tests/support/linux_rig.h"
+#include "tests/support/test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct linux_rig rig;
+
+static void pause_ms(int ms)
+{
+	struct timespec ts = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L };
+
+	nanosleep(&ts, NULL);
+}
+
+static void spec_for(struct backend_spec *s, const char *id, int64_t memory_mb, int64_t disk_mb)
+{
+	*s = (struct backend_spec){ .generation = 3, .image = "base", .hostname = "box", .cpus = 1,
+		.memory_mb = memory_mb, .disk_mb = disk_mb };
+	snprintf(s->id, sizeof(s->id), "%s", id);
+}
+
+static void make_run_dir(const char *id)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "run/%s", id);
+	assert_int_equal(mkdirat(rig.rig.state_dirfd, path, 0700), 0);
+}
+
+static void assert_output(struct box *b, const char *script, const char *want)
+{
+	_cleanup_(spooled_free_p) struct spooled o = { 0 };
+
+	box_run(b, script, &o);
+	if (strcmp(o.out[0], want) != 0)
+		fail_msg("%s: got \"%s\" \"%s\", wanted \"%s\"", script, o.out[0], o.out[1], want);
+}
+
+/* --- inside ---------------------------------------------------------------------------------- */
+
+static const struct {
+	const char *script, *want;
+} inside[] = {
+	{ "id -u; id -g; id -un; pwd; echo $HOME $USER", "1001\n1001\nsandbox\n/sandbox/home\n"
+		"/sandbox/home sandbox\n" },
+	{ "hostname", "box\n" },
+	{ "touch /sandbox/home/x /tmp/x /dev/shm/x && echo ok", "ok\n" },
+	{ "cat /etc/resolv.conf", "nameserver 127.0.0.53\n" },
+	{ "grep -c 127.0.0.1 /etc/hosts", "1\n" },
+	{ "[ $(ls -d /proc/[0-9]* | wc -l) -le 5 ] && echo few", "few\n" },
+	{ "cat /proc/1/comm", "memfd:sbx-init\n" },
+	{ "grep -E 'SigIgn|SigBlk' /proc/self/status | tr -d '\\t'",
+		"SigBlk:0000000000000000\nSigIgn:0000000000000000\n" },
+	{ "umask", "0022\n" },
+	{ "ls /proc/self/fd | wc -l", "4\n" }, /* 0, 1, 2 and ls's own */
+	{ "ifconfig lo | grep -c 'UP LOOPBACK'", "1\n" },
+	{ "(echo hi | nc -l -p 80 & sleep 0.3; nc 127.0.0.1 80 </dev/null)", "hi\n" },
+	{ "cat /proc/self/cgroup | grep -v '/$' | grep -c sandboxd", "0\n" },
+	{ "stat -c %a /tmp", "1777\n" },
+	{ "stat -c '%u %a' /sandbox/home", "1001 755\n" },
+	{ "yes | head -n1", "y\n" },
+	{ "ls -d /workspace 2>&1", "ls: /workspace: No such file or directory\n" },
+	{ "nproc >/dev/null && cat /sys/devices/system/cpu/online | grep -c 0", "1\n" },
+};
+
+static void a_sandbox_looks_as_promised(void **state)
+{
+	struct box *b = box_new(&rig.rig);
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(inside); i++)
+		assert_output(b, inside[i].script, inside[i].want);
+	box_free(b);
+}
+
+/* --- limits ---------------------------------------------------------------------------------- */
+
+static void the_disk_limit_holds(void **state)
+{
+	struct box *b = box_new(&rig.rig);
+	_cleanup_(spooled_free_p) struct spooled o = { 0 };
+
+	(void)state;
+	box_run(b, "dd if=/dev/zero of=big bs=1M count=200; ls -l big | awk '{print ($5 < 64000000)}'",
+		&o);
+	assert_non_null(strstr(o.out[1], "No space left"));
+	assert_string_equal(o.out[0], "1\n");
+	assert_output(b, "rm big; echo still here > small && cat small", "still here\n");
+	box_free(b);
+}
+
+static void the_memory_limit_ends_one_process_and_not_the_sandbox(void **state)
+{
+	struct box *b = box_new(&rig.rig);
+	_cleanup_(spooled_free_p) struct spooled o = { 0 };
+
+	(void)state;
+	box_run(b, "tail -c 600000000 /dev/zero | wc -c; exit 0", &o);
+	assert_output(b, "echo alive", "alive\n");
+	box_free(b);
+}
+
+static void a_fork_bomb_meets_the_process_limit(void **state)
+{
+	struct box *b = box_new(&rig.rig);
+	uint32_t num;
+
+	(void)state;
+	num = box_sh(b, "b() { b | b & }; b; sleep 1");
+	assert_true(box_wait_exit(b, num, 20000));
+	box_free(b); /* and all of it can be ended */
+}
+
+/* --- nothing stays ---------------------------------------------------------------------------- */
+
+static void ended_sandboxes_leave_nothing(void **state)
+{
+	struct leftovers before, after;
+	struct box *b[8];
+
+	(void)state;
+	linux_rig_count(&rig, &before);
+	for (size_t i = 0; i < ARRAY_LEN(b); i++)
+		b[i] = box_new(&rig.rig);
+	for (size_t i = 0; i < ARRAY_LEN(b); i++)
+		box_sh(b[i], "setsid sleep 1000 & sleep 1000");
+	for (size_t i = 0; i < ARRAY_LEN(b); i++)
+		box_free(b[i]);
+	assert_true(linux_rig_wait_clean(&rig, &before, 20000));
+	linux_rig_count(&rig, &after);
+	assert_int_equal(after.mounts, before.mounts);
+}
+
+static void destroy_returns_when_no_guest_process_runs(void **state)
+{
+	struct box *b = box_new(&rig.rig);
+	char mark[64];
+
+	(void)state;
+	snprintf(mark, sizeof(mark), "sleep 9%05d", (int)getpid() % 100000);
+	box_sh(b, mark);
+	assert_true(wait_count(mark, 1, 5000));
+	box_free(b);
+	assert_int_equal(host_count(mark), 0);
+}
+
+static void a_failed_create_leaves_nothing(void **state)
+{
+	static const char id[] = "sbx_00000000000fa11d";
+	struct backend_spec s;
+	struct err e = ERR_NULL;
+	struct leftovers before;
+
+	(void)state;
+	linux_rig_count(&rig, &before);
+	spec_for(&s, id, 64, 64); /* its run folder does not exist: fails at the last step */
+	assert_int_equal(linux_backend.create(rig.rig.backend, &s, NULL, &e), -1);
+	assert_int_equal(e.code, ERR_INTERNAL);
+	assert_true(linux_rig_wait_clean(&rig, &before, 10000));
+	make_run_dir(id);
+	e = (struct err)ERR_NULL;
+	assert_int_equal(linux_backend.create(rig.rig.backend, &s, NULL, &e), 0);
+	assert_int_equal(linux_backend.destroy(rig.rig.backend, id, &e), 0);
+}
+
+static void what_the_front_sends_is_checked(void **state)
+{
+	static const char *const ids[] = { "sbx_../x", "sbx_", "sb_x", "sbx_A", "sbx_a/b", "", "..",
+		"sbx_a b" };
+	struct backend_spec s;
+	struct err e;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+		e = (struct err)ERR_NULL;
+		spec_for(&s, ids[i], 64, 64);
+		assert_int_equal(linux_backend.create(rig.rig.backend, &s, NULL, &e), -1);
+		e = (struct err)ERR_NULL;
+		assert_int_equal(linux_backend.destroy(rig.rig.backend, ids[i], &e), -1);
+		assert_false(linux_backend.alive(rig.rig.backend, ids[i], 0));
+	}
+}
+
+static void a_run_folder_that_is_a_link_is_refused(void **state)
+{
+	static const char id[] = "sbx_0000000000001196";
+	char path[64];
+	struct backend_spec s;
+	struct err e = ERR_NULL;
+	struct stat st;
+
+	(void)state;
+	snprintf(path, sizeof(path), "run/%s", id);
+	assert_int_equal(symlinkat("/tmp", rig.rig.state_dirfd, path), 0);
+	spec_for(&s, id, 64, 64);
+	assert_int_equal(linux_backend.create(rig.rig.backend, &s, NULL, &e), -1);
+	assert_int_equal(lstat("/tmp/sock", &st), -1);
+	assert_int_equal(unlinkat(rig.rig.state_dirfd, path, 0), 0);
+}
+
+static void destroy_is_idempotent(void **state)
+{
+	struct err e = ERR_NULL;
+
+	(void)state;
+	assert_int_equal(linux_backend.destroy(rig.rig.backend, "sbx_00000000deadbeef", &e), 0);
+	assert_int_equal(linux_backend.destroy(rig.rig.backend, "sbx_00000000deadbeef", &e), 0);
+}
+
+static void an_image_that_is_not_there_is_not_found(void **state)
+{
+	static const char *const names[] = { "nosuch", "../base", "base/..", "no.such.host/none:1" };
+	struct backend_image img;
+	struct err e;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		e = (struct err)ERR_NULL;
+		assert_int_equal(linux_backend.image_ensure(rig.rig.backend, names[i], &img, &e), -1);
+		assert_int_equal(e.code, ERR_NOT_FOUND);
+	}
+}
+
+/* --- many ------------------------------------------------------------------------------------ */
+
+static void *make_and_end(void *arg)
+{
+	int n = *(int *)arg;
+	struct backend_spec s;
+	struct err e = ERR_NULL;
+	char id[40];
+
+	for (int i = 0; i < 6; i++) {
+		snprintf(id, sizeof(id), "sbx_%08x%08x", n, i);
+		make_run_dir(id);
+		spec_for(&s, id, 256, 64);
+		if (linux_backend.create(rig.rig.backend, &s, NULL, &e) < 0 ||
+			!linux_backend.alive(rig.rig.backend, id, 3) ||
+			linux_backend.destroy(rig.rig.backend, id, &e) < 0 ||
+			linux_backend.alive(rig.rig.backend, id, 3))
+			return strdup(e.msg);
+	}
+	return NULL;
+}
+
+static void many_threads_make_and_end_sandboxes_at_once(void **state)
+{
+	pthread_t t[8];
+	int n[8];
+	struct leftovers before;
+
+	(void)state;
+	linux_rig_count(&rig, &before);
+	for (int i = 0; i < 8; i++) {
+		n[i] = 100 + i;
+		assert_int_equal(pthread_create(&t[i], NULL, make_and_end, &n[i]), 0);
+	}
+	for (int i = 0; i < 8; i++) {
+		void *r = NULL;
+		pthread_join(t[i], &r);
+		if (r)
+			fail_msg("%s", (char *)r);
+	}
+	assert_true(linux_rig_wait_clean(&rig, &before, 20000));
+}
+
+static void fifty_sandboxes_live_at_once(void **state)
+{
+	enum { MANY = 50 };
+	struct box *b[MANY];
+	struct leftovers before;
+
+	(void)state;
+	linux_rig_count(&rig, &before);
+	for (int i = 0; i < MANY; i++)
+		b[i] = box_new(&rig.rig);
+	for (int i = 0; i < MANY; i += 7)
+		assert_output(b[i], "echo here", "here\n");
+	for (int i = 0; i < MANY; i++)
+		box_free(b[i]);
+	assert_true(linux_rig_wait_clean(&rig, &before, 30000));
+}
+
+/* --- the broker dies --------------------------------------------------------------------------- */
+
+static void sandboxes_outlive_the_broker(void **state)
+{
+	struct box *b = box_new(&rig.rig), *gone = box_new(&rig.rig);
+	const char *keep[] = { b->id };
+	struct err e = ERR_NULL;
+	struct leftovers before;
+
+	(void)state;
+	linux_rig_count(&rig, &before);
+	linux_rig_kill_broker(&rig);
+	assert_output(b, "echo alone", "alone\n");
+	linux_rig_restart(&rig);
+	assert_true(linux_backend.alive(rig.rig.backend, b->id, b->generation));
+	assert_false(linux_backend.alive(rig.rig.backend, b->id, b->generation + 1));
+	if (linux_backend.sweep(rig.rig.backend, keep, 1, &e) < 0)
+		fail_msg("%s", e.msg);
+	assert_true(linux_backend.alive(rig.rig.backend, b->id, b->generation));
+	assert_false(linux_backend.alive(rig.rig.backend, gone->id, gone->generation));
+	assert_true(box_wait_gone(gone, 5000));
+	assert_output(b, "echo again", "again\n");
+	box_free(gone);
+	box_free(b);
+	assert_true(linux_rig_wait_clean(&rig, &before, 10000));
+}
+
+static void *create_quietly(void *arg)
+{
+	struct backend_spec s;
+	struct err e = ERR_NULL;
+
+	spec_for(&s, arg, 96, 64);
+	(void)linux_backend.create(rig.rig.backend, &s, NULL, &e);
+	return NULL;
+}
+
+static void a_broker_killed_in_the_middle_leaves_nothing(void **state)
+{
+	struct err e = ERR_NULL;
+	struct leftovers l;
+
+	(void)state;
+	for (int round = 0; round < 12; round++) {
+		char id[40];
+		pthread_t t;
+		snprintf(id, sizeof(id), "sbx_%016x", 0x5000 + round);
+		make_run_dir(id);
+		assert_int_equal(pthread_create(&t, NULL, create_quietly, id), 0);
+		pause_ms(round * 3);
+		kill(rig.broker, SIGKILL);
+		pthread_join(t, NULL);
+		linux_rig_kill_broker(&rig);
+		linux_rig_restart(&rig);
+		if (linux_backend.sweep(rig.rig.backend, NULL, 0, &e) < 0)
+			fail_msg("%s", e.msg);
+		linux_rig_count(&rig, &l);
+		assert_int_equal(l.areas, 0);
+		assert_int_equal(l.records, 0);
+		assert_int_equal(l.groups, 0);
+	}
+}
+
+static void an_idle_sandbox_is_small(void **state)
+{
+	struct box *b = box_new(&rig.rig);
+	long kib = 0;
+
+	(void)state;
+	for (int part = RIG_SHIM; part <= RIG_INIT; part++) {
+		char path[64], line[256];
+		snprintf(path, sizeof(path), "/proc/%d/smaps_rollup", rig.rig.part(&rig.rig, b->id, part));
+		FILE *f = fopen(path, "re");
+		long one;
+		while (f && fgets(line, sizeof(line), f))
+			if (sscanf(line, "Pss: %ld", &one) == 1)
+				kib += one;
+		if (f)
+			fclose(f);
+	}
+	box_free(b);
+	assert_in_range(kib, 1, 512);
+}
+
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(a_sandbox_looks_as_promised),
+	cmocka_unit_test(the_disk_limit_holds),
+	cmocka_unit_test(the_memory_limit_ends_one_process_and_not_the_sandbox),
+	cmocka_unit_test(a_fork_bomb_meets_the_process_limit),
+	cmocka_unit_test(ended_sandboxes_leave_nothing),
+	cmocka_unit_test(destroy_returns_when_no_guest_process_runs),
+	cmocka_unit_test(a_failed_create_leaves_nothing),
+	cmocka_unit_test(what_the_front_sends_is_checked),
+	cmocka_unit_test(a_run_folder_that_is_a_link_is_refused),
+	cmocka_unit_test(destroy_is_idempotent),
+	cmocka_unit_test(an_image_that_is_not_there_is_not_found),
+	cmocka_unit_test(many_threads_make_and_end_sandboxes_at_once),
+	cmocka_unit_test(fifty_sandboxes_live_at_once),
+	cmocka_unit_test(an_idle_sandbox_is_small),
+	cmocka_unit_test(sandboxes_outlive_the_broker),
+	cmocka_unit_test(a_broker_killed_in_the_middle_leaves_nothing),
+};
+
+int main(void)
+{
+	const char *why = linux_rig_missing();
+	int failed;
+
+	if (why) {
+		printf("# SKIP linux backend: %s\n", why);
+		return 0;
+	}
+	linux_rig_open(&rig);
+	failed = guest_cases_run(&rig.rig, "guest on linux");
+	failed += run_table(tests);
+	linux_rig_close(&rig);
+	return failed;
+}
