@@ -18,8 +18,9 @@ struct http_req; /* one request; valid until its handler's answer has been sent 
  * and before the body: it may answer (then the body is skipped or the connection closed) or set the
  * most bytes a body may have and return. `data` gets the body in pieces, in order. `end` runs when
  * the whole body has arrived and must answer. `gone` runs once for each request that `begin` saw,
- * after the answer or when the client left early (complete == false: what was begun must be undone).
- * All of one request run on one thread. */
+ * after the answer (after the end of the stream that followed a 101) or when the client left early
+ * (complete == false: what was begun must be undone). All of one request run on one thread, but for
+ * the `gone` of a stream. */
 struct http_app {
 	void *arg;
 	void (*begin)(void *arg, struct http_req *r);

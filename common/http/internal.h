@@ -75,7 +75,9 @@ struct http_req {
 	struct header extra[HTTP_EXTRA_HEADERS];
 	size_t nextra;
 	struct text *texts;            /* decoded query values handed out */
-	struct upgrade *upgrade;
+	struct upgrade *upgrade;       /* until its stream exists */
+	bool streams;                  /* left HTTP: the stream's owner says `gone`, not the library */
+	_Atomic unsigned refs;         /* the library's, and the stream's */
 };
 
 int64_t http_now_ms(void);
@@ -86,7 +88,8 @@ const char *req_framing_fault(struct http_req *r);
 bool req_has_body(const struct http_req *r);
 struct http_req *req_new(struct http_server *s, struct conn *c, struct MHD_Connection *mhd,
 	const char *uri);
-void req_free(struct http_req *r);
+void req_unref(struct http_req *r);
+void req_gone(struct http_req *r, bool complete); /* tells the application, if it ever saw it */
 /* Hands the response to the library, with the headers that were added; takes it. */
 void req_queue(struct http_req *r, int status, const char *type, struct MHD_Response *resp);
 /* Writes past the library; gives up when the client does not read. */

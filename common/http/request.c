@@ -32,12 +32,22 @@ struct http_req *req_new(struct http_server *s, struct conn *c, struct MHD_Conne
 	r->conn = c;
 	r->mhd = mhd;
 	r->body_max = UINT64_MAX;
+	r->refs = 1;
 	return r;
 }
 
-void req_free(struct http_req *r)
+void req_gone(struct http_req *r, bool complete)
+{
+	if (r->begun)
+		r->server->app.gone(r->server->app.arg, r, complete);
+}
+
+void req_unref(struct http_req *r)
 {
 	struct text *t;
+
+	if (--r->refs > 0)
+		return;
 
 	while ((t = r->texts)) {
 		r->texts = t->next;

@@ -306,13 +306,13 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **ctx,
 	if (!r)
 		return;
 	upgrade_drop(steal(r->upgrade));
-	if (r->begun)
-		s->app.gone(s->app.arg, r, why == MHD_REQUEST_TERMINATED_COMPLETED_OK);
+	if (!r->streams)
+		req_gone(r, why == MHD_REQUEST_TERMINATED_COMPLETED_OK);
 	if (r->linger)
 		conn_linger(r->conn);
 	if (!r->conn->upgraded)
 		conn_waits(r->conn, s->conf.idle_timeout_ms, true);
-	req_free(r);
+	req_unref(r);
 	pthread_mutex_lock(&s->lock);
 	s->open--;
 	if (s->stopping)

@@ -23,6 +23,7 @@ struct upgrade {
 	void *arg;
 	struct http_server *server;
 	struct MHD_UpgradeResponseHandle *handle; /* NULL with TLS */
+	struct http_req *req;                     /* referenced, with the handle */
 	int fd;
 	void *extra;
 	size_t extra_len;
@@ -53,10 +54,13 @@ static void *upgrade_main(void *arg)
 
 	u->run(u->arg, u->fd, u->extra, u->extra_len);
 	shutdown(u->fd, SHUT_RDWR);
-	if (plain)
+	if (plain) {
+		req_gone(u->req, true); /* while its connection is still there */
+		req_unref(u->req);
 		MHD_upgrade_action(u->handle, MHD_UPGRADE_ACTION_CLOSE);
-	else
+	} else {
 		close(u->fd);
+	}
 	free(u->extra);
 	free(u);
 	if (plain)
@@ -94,6 +98,9 @@ static void on_upgrade(void *cls, struct MHD_Connection *connection, void *con_c
 	if (flags >= 0)
 		fcntl(sock, F_SETFL, flags & ~O_NONBLOCK);
 	r->conn->upgraded = true;
+	r->streams = true;
+	r->refs++;
+	u->req = r;
 	u->fd = sock;
 	u->handle = urh;
 	u->extra = extra_len ? malloc(extra_len) : NULL;
@@ -104,6 +111,8 @@ static void on_upgrade(void *cls, struct MHD_Connection *connection, void *con_c
 		return;
 	log_error("no memory for an upgraded connection");
 	count(s, -1);
+	r->streams = false;
+	req_unref(r);
 	free(u->extra);
 	upgrade_drop(u);
 	MHD_upgrade_action(urh, MHD_UPGRADE_ACTION_CLOSE);

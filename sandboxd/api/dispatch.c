@@ -4,6 +4,7 @@
 #include "sandboxd/api/call.h"
 #include "sandboxd/api/guard.h"
 #include "sandboxd/api/server.h"
+#include "sandboxd/api/tally.h"
 
 #include "common/base/log.h"
 #include "common/sys/mem.h"
@@ -13,16 +14,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SANDBOX_CONNECTIONS 128 /* node contract, 29.2 */
+
 struct api {
 	struct api_conf conf;
 	pthread_rwlock_t lock;
 	char *token; /* under lock */
+	struct tally *tally;
 };
 
 struct frame {
 	struct call call; /* first: a call is its frame */
 	const struct handler *handler;
-	bool raw_begun, complete;
+	struct api *api;
+	bool raw_begun, complete, counted;
 	char *buf;
 	size_t len, size;
 };
@@ -34,6 +39,11 @@ int api_new(const struct api_conf *conf, struct api **ret, struct err *e)
 	if (!a)
 		return err_sys(e, ENOMEM, "api");
 	a->conf = *conf;
+	a->tally = tally_new(SANDBOX_CONNECTIONS);
+	if (!a->tally) {
+		free(a);
+		return err_sys(e, ENOMEM, "api");
+	}
 	pthread_rwlock_init(&a->lock, NULL);
 	*ret = a;
 	return 0;
@@ -51,6 +61,7 @@ void api_free(struct api *a)
 	if (!a)
 		return;
 	wipe(a->token);
+	tally_free(a->tally);
 	pthread_rwlock_destroy(&a->lock);
 	free(a);
 }
@@ -150,6 +161,17 @@ static int guard(struct api *a, struct frame *f, struct err *e)
 	return check_cap(f->call.core, m->route, e);
 }
 
+static int count_in(struct frame *f, struct err *e)
+{
+	const char *ref = call_param(&f->call, "ref");
+
+	f->counted = ref && tally_enter(f->api->tally, ref);
+	if (ref && !f->counted)
+		return err_set(e, ERR_UNAVAILABLE, "%d requests for this sandbox are under way already",
+			SANDBOX_CONNECTIONS);
+	return 0;
+}
+
 static int begin_raw(struct frame *f, struct err *e)
 {
 	if (f->call.match.route->body != BODY_RAW)
@@ -176,7 +198,10 @@ static void on_begin(void *arg, struct http_req *r)
 	f->call.req = r;
 	f->call.core = a->conf.core;
 	f->call.background = bg && !strcmp(bg, "1");
+	f->api = a;
 	rc = guard(a, f, &e);
+	if (rc == 0)
+		rc = count_in(f, &e);
 	if (rc == 0)
 		rc = begin_raw(f, &e);
 	if (rc < 0)
@@ -276,6 +301,8 @@ static void on_gone(void *arg, struct http_req *r, bool complete)
 		return;
 	if (f->raw_begun)
 		f->handler->drop(&f->call, f->complete);
+	if (f->counted)
+		tally_leave(f->api->tally, call_param(&f->call, "ref"));
 	json_decref(f->call.body);
 	if (f->buf)
 		explicit_bzero(f->buf, f->len); /* values of environments pass here */

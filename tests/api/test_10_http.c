@@ -363,6 +363,40 @@ static void connections_beyond_the_limit_get_503(void **state)
 	rig_free(r);
 }
 
+/* 128 streams of one sandbox are open: the next request for it is refused, others are served. */
+static void one_sandbox_cannot_take_every_connection(void **state)
+{
+	struct rig *r = *state;
+	const char *id = rig_sandbox(r, NULL);
+	const char *path = rig_path("/v1/sandboxes/%s/processes/1/output", id);
+	json_t *v = rig_json(r, "POST", rig_path("/v1/sandboxes/%s/processes", id),
+		"{\"argv\":[\"sleep\",\"600\"]}", 201);
+	int fds[128];
+
+	json_decref(v);
+	for (int i = 0; i < 128; i++) {
+		_cleanup_answer_ struct answer a = { 0 };
+
+		fds[i] = rig_open(r, "GET", path, NULL, NULL, NULL, 0);
+		a = httpc_head(fds[i]);
+		assert_int_equal(a.status, 200);
+	}
+	rig_refuses(r, "GET", rig_path("/v1/sandboxes/%s", id), NULL, 503, "unavailable");
+	v = rig_json(r, "GET", "/v1/sandboxes", NULL, 200);
+	json_decref(v);
+	for (int i = 0; i < 128; i++)
+		close(fds[i]);
+	for (int tries = 0;; tries++) { /* the server notices each that has left */
+		_cleanup_answer_ struct answer a =
+			rig_send(r, "GET", rig_path("/v1/sandboxes/%s", id), NULL, NULL, NULL, 0);
+
+		if (a.status == 200)
+			break;
+		assert_true(tries < 2000);
+		usleep(5000);
+	}
+}
+
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 int main(void)
 {
@@ -372,7 +406,7 @@ int main(void)
 		T(head_answers_as_get_without_a_body), T(two_lengths_get_one_answer),
 		T(no_continue_before_a_refusal), T(continue_comes_when_the_body_is_wanted),
 		T(early_answer_leaves_no_body_behind), T(chunked_json_is_bounded),
-		T(json_of_exactly_1_mib_is_read),
+		T(json_of_exactly_1_mib_is_read), T(one_sandbox_cannot_take_every_connection),
 		cmocka_unit_test(connections_beyond_the_limit_get_503),
 	};
 
