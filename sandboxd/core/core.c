@@ -16,6 +16,8 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#define LEAVE_HELPERS 7
+
 /* What this version can do whatever the host is; the rest is the backend's word, where the core has a
  * part that could honour it. */
 static const enum cap always[] = { CAP_FS_STAT, CAP_FS_LIST, CAP_FS_RANGE, CAP_FS_OPEN, CAP_FS_OPS,
@@ -196,21 +198,43 @@ static void let_go(struct sandbox *s)
 	s->guest = NULL;
 }
 
+/* Ending one is mostly waiting, so a few threads share the list. */
+struct leaving {
+	struct core *c;
+	struct sandbox **all;
+	size_t n, next; /* next: atomic */
+};
+
+static void *leave_some(void *arg)
+{
+	struct leaving *l = arg;
+	size_t i;
+
+	while ((i = __atomic_fetch_add(&l->next, 1, __ATOMIC_RELAXED)) < l->n) {
+		if (l->c->keep)
+			let_go(l->all[i]);
+		else
+			sandbox_terminate(l->all[i], "restart", NULL);
+		sandbox_unref(l->all[i]);
+	}
+	return NULL;
+}
+
 static void leave_sandboxes(struct core *c)
 {
-	struct sandbox **all;
-	size_t n;
+	struct leaving l = { .c = c };
+	pthread_t helpers[LEAVE_HELPERS];
+	size_t started = 0;
 
-	if (registry_all(&c->reg, &all, &n) < 0)
+	if (registry_all(&c->reg, &l.all, &l.n) < 0)
 		return;
-	for (size_t i = 0; i < n; i++) {
-		if (c->keep)
-			let_go(all[i]);
-		else
-			sandbox_terminate(all[i], "restart", NULL);
-		sandbox_unref(all[i]);
-	}
-	free(all);
+	while (!c->keep && started < LEAVE_HELPERS && started + 1 < l.n &&
+		pthread_create(&helpers[started], NULL, leave_some, &l) == 0)
+		started++;
+	leave_some(&l);
+	while (started > 0)
+		pthread_join(helpers[--started], NULL);
+	free(l.all);
 }
 
 void core_close(struct core *c)

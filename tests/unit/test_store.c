@@ -8,6 +8,8 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -226,6 +228,42 @@ static void a_second_user_of_the_file_is_refused(void **state)
 	store_close(st);
 }
 
+static int put_big(struct store *st, const char *id, struct err *e)
+{
+	static char body[64 * 1024];
+	struct store_sandbox r = { .id = id, .body = body, .secret = "0123456789abcde" };
+
+	memset(body, 'x', sizeof(body) - 1);
+	return store_wait(st, store_put_sandbox(st, &r, true), e);
+}
+
+static void a_write_that_finds_no_room_fails_alone_and_later_ones_work(void **state)
+{
+	struct store *st = open_store(*state);
+	struct rlimit was, tight;
+	struct err e = ERR_NULL;
+	int failed = 0;
+
+	put(st, "sbx_before", 1, "{}");
+	signal(SIGXFSZ, SIG_IGN);
+	getrlimit(RLIMIT_FSIZE, &was);
+	tight = was;
+	tight.rlim_cur = 192 * 1024;
+	setrlimit(RLIMIT_FSIZE, &tight);
+	for (int i = 0; i < 8; i++) {
+		char id[32];
+		snprintf(id, sizeof(id), "sbx_big_%d", i);
+		failed += put_big(st, id, &e) < 0;
+	}
+	setrlimit(RLIMIT_FSIZE, &was);
+	assert_true(failed > 0);
+	assert_true(e.msg[0]);
+	assert_int_equal(put_big(st, "sbx_after", &e), 0);
+	store_close(st);
+	st = open_store(*state);
+	store_close(st);
+}
+
 int main(void)
 {
 #define ROW(fn) cmocka_unit_test_setup_teardown(fn, make_dir, drop_dir)
@@ -235,6 +273,7 @@ int main(void)
 		ROW(values_are_wiped_from_the_files_when_a_sandbox_ends),
 		ROW(the_files_are_private),
 		ROW(many_writers_share_commits),
+		ROW(a_write_that_finds_no_room_fails_alone_and_later_ones_work),
 		ROW(a_damaged_file_is_refused),
 		ROW(a_second_user_of_the_file_is_refused),
 	};
