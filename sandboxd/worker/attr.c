@@ -51,7 +51,7 @@ static uint64_t version(struct worker *w, const struct statx *x)
 	h = mix(h, (uint64_t)x->stx_ctime.tv_sec);
 	h = mix(h, x->stx_ctime.tv_nsec);
 	h = mix(h, x->stx_size);
-	if ((x->stx_mode & S_IFMT) == S_IFREG && unsettled(&x->stx_ctime))
+	if (unsettled(&x->stx_ctime))
 		h = mix(h, __atomic_add_fetch(&w->counter, 1, __ATOMIC_RELAXED));
 	return h;
 }
@@ -120,12 +120,17 @@ ssize_t attr_target(int dirfd, const char *name, char *buf, size_t size)
 	return n < 0 ? -errno : n;
 }
 
-/* By descriptor where the kernel can (6.6); through our own /proc where there is one; by name at
- * last, which is safe only because our root directory then is the guest's. */
+/* A real descriptor is simple. An O_PATH one: by itself where the kernel can (6.6); through our own
+ * /proc where there is one; by name at last, which is safe only because our root directory then is
+ * the guest's. */
 int attr_chmod(const struct worker *w, int pathfd, int dirfd, const char *name, mode_t mode)
 {
 	char link[40];
 
+	if (fchmod(pathfd, mode) == 0)
+		return 0;
+	if (errno != EBADF)
+		return -errno;
 	if (syscall(SYS_fchmodat2, pathfd, "", mode, AT_EMPTY_PATH) == 0)
 		return 0;
 	if (errno != ENOSYS)

@@ -8,13 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
-#ifndef RWF_APPEND
-#define RWF_APPEND 0x10
-#endif
 #define COPY_STEP (32u * 1024 * 1024) /* one request's share; the caller asks again */
 
 static int access_flags(unsigned f)
@@ -169,21 +164,29 @@ int64_t op_read(struct job *j)
 	return r;
 }
 
-static ssize_t append(int fd, const char *buf, size_t len)
+/* By the descriptor's flag and not by RWF_APPEND, which overlayfs lost before 6.6. */
+static int set_append(struct handle *h, bool on)
 {
-	struct iovec v = { .iov_base = (void *)(size_t)buf, .iov_len = len };
+	int flags = h->o_append == on ? 0 : fcntl(h->fd, F_GETFL);
 
-	return syscall(SYS_pwritev2, fd, &v, 1UL, 0UL, 0UL, RWF_APPEND);
+	if (h->o_append == on)
+		return 0;
+	if (flags < 0 || fcntl(h->fd, F_SETFL, on ? flags | O_APPEND : flags & ~O_APPEND) < 0)
+		return -errno;
+	h->o_append = on;
+	return 0;
 }
 
-static int64_t write_all(const struct job *j, const struct handle *h)
+/* Under the handle's lock. With O_APPEND the offset does not count. */
+static int64_t write_all(const struct job *j, struct handle *h)
 {
 	size_t done = 0, len = j->q.data_len;
-	bool at_end = h->append || (j->q.flags & FILES_O_APPEND);
+	int r = set_append(h, h->append || (j->q.flags & FILES_O_APPEND));
 
+	if (r < 0)
+		return r;
 	while (done < len) {
-		ssize_t n = at_end ? append(h->fd, j->data + done, len - done)
-			: pwrite(h->fd, j->data + done, len - done, (off_t)(j->q.offset + done));
+		ssize_t n = pwrite(h->fd, j->data + done, len - done, (off_t)(j->q.offset + done));
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
@@ -200,7 +203,9 @@ int64_t op_write(struct job *j)
 
 	if (!h)
 		return r;
+	pthread_mutex_lock(&h->lock);
 	r = j->q.offset > INT64_MAX - FILES_DATA_MAX ? -EFBIG : write_all(j, h);
+	pthread_mutex_unlock(&h->lock);
 	if (r >= 0 && (j->q.flags & FILES_WRITE_SYNC) && fdatasync(h->fd) < 0)
 		r = -errno;
 	if (r >= 0)
@@ -346,6 +351,22 @@ static bool overlaps(int in, int out, const struct files_req *q)
 	return q->offset < q->offset2 + q->length && q->offset2 < q->offset + q->length;
 }
 
+/* A handle for appending takes no offsets; one that is so only at present is set back. */
+static int copy_into(struct job *j, int in, off_t *from, int out, off_t *to, struct handle *h)
+{
+	int r = h && h->append ? -EBADF : 0;
+
+	if (h)
+		pthread_mutex_lock(&h->lock);
+	if (h && r == 0)
+		r = set_append(h, false);
+	if (r == 0)
+		r = copy_bytes(in, from, out, to, (size_t)j->q.length, j->out, FILES_DATA_MAX);
+	if (h)
+		pthread_mutex_unlock(&h->lock);
+	return r;
+}
+
 int64_t op_copy(struct job *j)
 {
 	struct files_req *q = &j->q;
@@ -361,7 +382,7 @@ int64_t op_copy(struct job *j)
 	else if (r >= 0 && overlaps(in, out, q))
 		r = -EINVAL;
 	if (r >= 0)
-		r = copy_bytes(in, &from, out, &to, (size_t)q->length, j->out, FILES_DATA_MAX);
+		r = copy_into(j, in, &from, out, &to, hout);
 	if (r >= 0)
 		r = attr_get(j->w, out, "", false, &j->rep.attr);
 	if (r >= 0)

@@ -88,6 +88,14 @@ static int set_size(struct job *j, struct handle *h, int pathfd)
 	return ftruncate(fd, (off_t)j->q.offset) < 0 ? -errno : 0;
 }
 
+static int set_mode(struct job *j, const struct handle *h, int fd, mode_t mode)
+{
+	const char *last = NULL;
+	_cleanup_close_ int parent = h ? -1 : path_parent(j->w, j->path, &last);
+
+	return attr_chmod(j->w, fd, parent, parent < 0 ? NULL : last, mode);
+}
+
 /* `fd`: the thing, maybe O_PATH. Size first: it may fail, and it changes times and set-id bits. */
 static int set_all(struct job *j, struct handle *h, int fd)
 {
@@ -99,16 +107,12 @@ static int set_all(struct job *j, struct handle *h, int fd)
 	if (r == 0 && (j->q.flags & FILES_SET_SIZE)) {
 		r = set_size(j, h, fd);
 		if (r == 0 && (a->mode & (S_ISUID | S_ISGID)))
-			r = attr_chmod(j->w, fd, -1, NULL, a->mode & 01777);
+			r = set_mode(j, h, fd, a->mode & 01777);
 	}
 	if (r == 0 && (j->q.flags & (FILES_SET_UID | FILES_SET_GID)))
 		r = set_owner(j, fd);
-	if (r == 0 && (j->q.flags & FILES_SET_MODE)) {
-		const char *last = NULL;
-		_cleanup_close_ int parent = h ? -1 : path_parent(j->w, j->path, &last);
-		r = is_link(a) ? -EOPNOTSUPP
-			: attr_chmod(j->w, fd, parent, parent < 0 ? NULL : last, j->q.mode & 07777);
-	}
+	if (r == 0 && (j->q.flags & FILES_SET_MODE))
+		r = is_link(a) ? -EOPNOTSUPP : set_mode(j, h, fd, j->q.mode & 07777);
 	if (r == 0 && (j->q.flags & (FILES_SET_ATIME | FILES_SET_MTIME | FILES_ATIME_NOW | FILES_MTIME_NOW)))
 		r = set_times(j, fd);
 	return r < 0 ? r : attr_get(j->w, fd, "", false, a);

@@ -95,6 +95,15 @@ static int check_data(int fd, bool dir_ok)
 	return r;
 }
 
+/* A masked file of procfs is an empty one that nobody may open: it is refused like its neighbours. */
+static int why_denied(const struct worker *w, const char *path)
+{
+	const char *last;
+	_cleanup_close_ int parent = path_parent(w, path, &last);
+
+	return parent >= 0 && path_check_fs(parent) == -FILES_E_REFUSED ? -FILES_E_REFUSED : -EACCES;
+}
+
 int path_open_data(const struct worker *w, const char *path, int flags, bool follow, bool dir_ok)
 {
 	int nofollow = follow ? 0 : O_NOFOLLOW;
@@ -107,6 +116,8 @@ int path_open_data(const struct worker *w, const char *path, int flags, bool fol
 	if (r < 0)
 		return r;
 	_cleanup_close_ int fd = path_open(w, path, flags | nofollow | O_NONBLOCK | O_NOCTTY, 0);
+	if (fd == -EACCES)
+		return why_denied(w, path);
 	if (fd < 0)
 		return fd == -ENXIO ? -FILES_E_NOTREG : fd;
 	r = check_data(fd, dir_ok);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Writing a whole file. The body goes to a file without a name (or, where the kernel cannot give it
- * one later, a temporary name) in the target's directory, and takes the target's place when it is
- * complete: mode, owner and extended attributes of an existing file are kept. Where a rename would
+/* Writing a whole file. The body goes to a file without a name in the target's directory, so that
+ * nothing stays when we die; when it is complete it gets a name (where the kernel cannot give it one,
+ * it is copied to a file that has one) and takes the target's place: mode, owner and extended attributes of an existing file are kept. Where a rename would
  * change more than the content (hard links, a path that ends in a link, a file that is a mount
  * point) the finished body is copied into the file instead, one upload at a time. Until the commit
  * nothing that can be seen has changed. */
@@ -62,13 +62,14 @@ static int stage_named(struct worker *w, struct put *p)
 	return p->fd < 0 ? -errno : 0;
 }
 
-static int stage(struct worker *w, struct put *p)
+/* `brief`: the commit follows at once. */
+static int stage(struct worker *w, struct put *p, bool brief)
 {
 	int r = path_check_fs(p->dirfd);
 
 	if (r < 0)
 		return r;
-	if (!__atomic_load_n(&w->no_fd_link, __ATOMIC_RELAXED)) {
+	if (!brief || !__atomic_load_n(&w->no_fd_link, __ATOMIC_RELAXED)) {
 		p->fd = openat(p->dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 		if (p->fd >= 0)
 			return path_own_new(w, p->dirfd, NULL, p->fd);
@@ -115,7 +116,7 @@ static int check_target(struct worker *w, const char *path, bool *ret_exists)
 	return f < 0 ? f : r;
 }
 
-static int put_new(struct worker *w, const char *path, struct put **ret)
+static int put_new(struct worker *w, const char *path, bool brief, struct put **ret)
 {
 	struct put *p = calloc(1, sizeof(*p));
 	bool exists;
@@ -133,13 +134,13 @@ static int put_new(struct worker *w, const char *path, struct put **ret)
 	r = p->dirfd = nearest_dir(w, path);
 	if (r < 0)
 		goto fail;
-	r = stage(w, p);
+	r = stage(w, p, brief);
 	if ((r == -EROFS || r == -EACCES || r == -FILES_E_REFUSED) && exists) {
 		/* A writable file mounted in a directory that is not. */
 		close(p->dirfd);
 		r = p->dirfd = path_open(w, "/tmp", O_PATH | O_DIRECTORY, 0);
 		if (r >= 0)
-			r = stage(w, p);
+			r = stage(w, p, brief);
 	}
 	if (r < 0)
 		goto fail;
@@ -177,6 +178,28 @@ static int link_as(struct worker *w, struct put *p, int dirfd, const char *name)
 	return -errno;
 }
 
+/* On failure the body is where it was. */
+static int move_to_named(struct worker *w, struct put *p, char *buf, size_t size)
+{
+	int body = steal_fd(&p->fd);
+	off_t from = 0, to = 0;
+	int r = stage_named(w, p);
+
+	if (r == 0)
+		r = copy_bytes(body, &from, p->fd, &to, (size_t)p->size, buf, size);
+	if (r == 0) {
+		close(body);
+		return 0;
+	}
+	if (p->tmp[0])
+		(void)unlinkat(p->dirfd, p->tmp, 0);
+	p->tmp[0] = '\0';
+	if (p->fd >= 0)
+		close(p->fd);
+	p->fd = body;
+	return r;
+}
+
 static int give_tmp_name(struct worker *w, struct put *p, int dirfd, char *buf, size_t size)
 {
 	char name[40];
@@ -186,13 +209,8 @@ static int give_tmp_name(struct worker *w, struct put *p, int dirfd, char *buf, 
 		tmp_name(w, name);
 		r = link_as(w, p, dirfd, name);
 	}
-	if (r == -EOPNOTSUPP) {
-		/* Learned once a worker: move the body to a file that has a name. */
-		_cleanup_close_ int body = steal_fd(&p->fd);
-		off_t from = 0, to = 0;
-		r = stage_named(w, p);
-		return r < 0 ? r : copy_bytes(body, &from, p->fd, &to, (size_t)p->size, buf, size);
-	}
+	if (r == -EOPNOTSUPP)
+		return move_to_named(w, p, buf, size);
 	if (r < 0)
 		return r;
 	int d = fcntl(dirfd, F_DUPFD_CLOEXEC, 0);
@@ -245,13 +263,17 @@ static int keep_identity(struct put *p, int parent, const char *last, const stru
 	return copy_xattrs(old, p->fd);
 }
 
-static int replace(struct worker *w, struct put *p, int parent, const char *last, char *buf, size_t n)
+/* `st`: the file that is replaced, NULL when there is none. */
+static int replace(struct worker *w, struct put *p, int parent, const char *last,
+	const struct stat *st, char *buf, size_t n)
 {
-	if (!p->tmp[0]) {
-		int r = give_tmp_name(w, p, parent, buf, n);
-		if (r < 0)
-			return r;
-	}
+	int r = p->tmp[0] ? 0 : give_tmp_name(w, p, parent, buf, n);
+
+	/* Only now: the name may have come with another file. */
+	if (r == 0)
+		r = st ? keep_identity(p, parent, last, st) : fchmod(p->fd, 0644) < 0 ? -errno : 0;
+	if (r < 0)
+		return r;
 	if (renameat(p->dirfd, p->tmp, parent, last) < 0)
 		return -errno;
 	p->tmp[0] = '\0';
@@ -312,15 +334,15 @@ static int publish(struct worker *w, struct put *p, char *buf, size_t size)
 			return -errno;
 		if (fchmod(p->fd, 0644) < 0)
 			return -errno;
-		r = p->tmp[0] ? replace(w, p, parent, last, buf, size) : link_as(w, p, parent, last);
+		r = p->tmp[0] ? -EOPNOTSUPP : link_as(w, p, parent, last);
 		if (r == -EEXIST || r == -EOPNOTSUPP)
-			r = replace(w, p, parent, last, buf, size);
+			r = replace(w, p, parent, last, NULL, buf, size);
 		return r == -EXDEV ? write_inplace(w, p, buf, size) : r;
 	}
 	if (S_ISDIR(st.st_mode))
 		return -EISDIR;
-	if (S_ISREG(st.st_mode) && st.st_nlink == 1 && keep_identity(p, parent, last, &st) == 0 &&
-		replace(w, p, parent, last, buf, size) == 0)
+	if (S_ISREG(st.st_mode) && st.st_nlink == 1 &&
+		replace(w, p, parent, last, &st, buf, size) == 0)
 		return 0;
 	return write_inplace(w, p, buf, size);
 }
@@ -339,7 +361,7 @@ static int64_t commit(struct job *j, struct put *p)
 int64_t op_put(struct job *j)
 {
 	struct put *p;
-	int64_t r = put_new(j->w, j->path, &p);
+	int64_t r = put_new(j->w, j->path, true, &p);
 
 	if (r < 0)
 		return r;
@@ -354,7 +376,7 @@ int64_t op_put_begin(struct job *j)
 {
 	struct put *p;
 	struct handle *h;
-	int r = put_new(j->w, j->path, &p);
+	int r = put_new(j->w, j->path, false, &p);
 
 	if (r < 0)
 		return r;

@@ -22,7 +22,8 @@ struct handle {
 	bool changed;                /* made, emptied or resized by this handle */
 	char *path;                  /* as opened, for the audit */
 	struct put *put;             /* an upload under way; fd is then -1 */
-	pthread_mutex_t lock;        /* directory position, upload */
+	pthread_mutex_t lock;        /* directory position, upload, o_append and writing */
+	bool o_append;               /* the descriptor's own flag at present */
 	/* under worker.lock */
 	unsigned refs;
 	bool closed;
