@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The handle and its idle connections. A connection belongs to one call at a time; the pool's lock
  * is held for a list operation only. */
-#include "client/lib/internal.h"
+#include "client/lib/exchange.h"
 
 #include "common/sys/mem.h"
 
@@ -9,10 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static void global_init(void)
-{
-	curl_global_init(CURL_GLOBAL_DEFAULT);
-}
 
 static void handle_free(struct sbx *s)
 {
@@ -34,13 +30,11 @@ static void handle_free(struct sbx *s)
 
 int sbx_open(const struct sbx_options *opt, struct sbx **ret, struct sbx_error *e)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	static const struct sbx_options none;
 	struct sbx *s = calloc(1, sizeof(*s));
 
 	if (!s)
 		return sbx_fail(e, "internal", ENOMEM, "out of memory");
-	pthread_once(&once, global_init);
 	pthread_mutex_init(&s->lock, NULL);
 	if (sbx_resolve(opt ? opt : &none, s, e) < 0) {
 		handle_free(s);
@@ -79,7 +73,7 @@ int sbx_reload_token(struct sbx *s, struct sbx_error *e)
 
 void sbx_easy_setup(const struct sbx *s, CURL *easy)
 {
-	/* With NOSIGNAL the library leaves SIGPIPE alone; call.c guards the TLS case. */
+	/* With NOSIGNAL the library leaves SIGPIPE alone; curl.c guards the TLS case. */
 	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
@@ -93,26 +87,16 @@ void sbx_easy_setup(const struct sbx *s, CURL *easy)
 	curl_easy_setopt(easy, CURLOPT_MAXAGE_CONN, 60L);
 	curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
 	curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)s->connect_timeout_ms);
-	if (s->socket_path)
-		curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, s->socket_path);
 	if (s->ca_file)
 		curl_easy_setopt(easy, CURLOPT_CAINFO, s->ca_file);
 }
 
-static struct conn *conn_new(const struct sbx *s)
+static struct conn *conn_new(void)
 {
 	struct conn *c = calloc(1, sizeof(*c));
 
-	if (!c)
-		return NULL;
-	c->multi = curl_multi_init();
-	c->easy = curl_easy_init();
-	if (!c->multi || !c->easy) {
-		sbx_conn_free(c);
-		return NULL;
-	}
-	curl_multi_setopt(c->multi, CURLMOPT_MAXCONNECTS, 1L);
-	sbx_easy_setup(s, c->easy);
+	if (c)
+		c->fd = -1;
 	return c;
 }
 
@@ -120,27 +104,53 @@ void sbx_conn_free(struct conn *c)
 {
 	if (!c)
 		return;
-	curl_easy_cleanup(c->easy);
-	curl_multi_cleanup(c->multi);
+	if (c->easy)
+		curl_easy_cleanup(c->easy);
+	if (c->multi)
+		curl_multi_cleanup(c->multi);
+	if (c->fd >= 0)
+		close(c->fd);
+	free(c->in);
 	free(c);
 }
 
-struct conn *sbx_conn_take(struct sbx *s)
+/* The newest idle one, so that the others can grow old; those too old are given to *ret_old. */
+static struct conn *take_newest(struct sbx *s, struct conn **ret_old)
 {
-	struct conn *c;
+	int64_t oldest = sbx_now_ms() - SBX_IDLE_SECS * 1000;
+	struct conn *c, **p = &s->idle;
 
-	pthread_mutex_lock(&s->lock);
+	while (*p && (*p)->idle_since_ms > oldest)
+		p = &(*p)->next;
+	*ret_old = *p;
+	*p = NULL;
+	for (struct conn *o = *ret_old; o; o = o->next)
+		s->n_idle--;
 	c = s->idle;
 	if (c) {
 		s->idle = c->next;
 		s->n_idle--;
 	}
+	return c;
+}
+
+struct conn *sbx_conn_take(struct sbx *s)
+{
+	struct conn *c, *old, *next;
+
+	pthread_mutex_lock(&s->lock);
+	c = take_newest(s, &old);
 	pthread_mutex_unlock(&s->lock);
-	return c ? c : conn_new(s);
+	for (; old; old = next) {
+		next = old->next;
+		sbx_conn_free(old);
+	}
+	return c ? c : conn_new();
 }
 
 void sbx_conn_give(struct sbx *s, struct conn *c, bool keep)
 {
+	c->idle_since_ms = sbx_now_ms();
 	if (keep) {
 		pthread_mutex_lock(&s->lock);
 		keep = s->n_idle < SBX_POOL_IDLE;

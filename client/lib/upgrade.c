@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Takes a connection over after a 101. Without TLS the caller gets the socket itself; with TLS it
  * gets one end of a socket pair, and a thread of ours copies between the other end and the wire. */
-#include "client/lib/internal.h"
+#include "client/lib/exchange.h"
+#include "client/lib/wire.h"
 
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
@@ -14,38 +15,54 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
-
-#define ANSWER_MAX (128 * 1024)
 
 /* A connection being taken over. */
 struct take {
 	const struct sbx *s;
-	CURL *easy;
+	CURL *easy; /* NULL over a unix socket */
 	curl_socket_t sock;
 	int64_t deadline_ms;
 };
 
-static int64_t now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
-}
-
 static bool wait_io(const struct take *t, short events)
 {
-	int64_t left = t->deadline_ms - now_ms();
+	int64_t left = t->deadline_ms - sbx_now_ms();
 
 	return left > 0 && fd_wait(t->sock, events, left > INT32_MAX ? -1 : (int)left);
+}
+
+static CURLcode code_of(ssize_t n, CURLcode broken)
+{
+	return n >= 0 ? CURLE_OK : errno == EAGAIN || errno == EINTR ? CURLE_AGAIN : broken;
+}
+
+static CURLcode io_send(struct take *t, const char *p, size_t len, size_t *ret_n)
+{
+	ssize_t n;
+
+	if (t->easy)
+		return curl_easy_send(t->easy, p, len, ret_n);
+	n = send(t->sock, p, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+	*ret_n = n > 0 ? (size_t)n : 0;
+	return code_of(n, CURLE_SEND_ERROR);
+}
+
+static CURLcode io_recv(struct take *t, char *p, size_t max, size_t *ret_n)
+{
+	ssize_t n;
+
+	if (t->easy)
+		return curl_easy_recv(t->easy, p, max, ret_n);
+	n = recv(t->sock, p, max, MSG_DONTWAIT);
+	*ret_n = n > 0 ? (size_t)n : 0;
+	return code_of(n, CURLE_RECV_ERROR);
 }
 
 static CURLcode send_all(struct take *t, const char *p, size_t len)
 {
 	while (len > 0) {
 		size_t n = 0;
-		CURLcode rc = curl_easy_send(t->easy, p, len, &n);
+		CURLcode rc = io_send(t, p, len, &n);
 		if (rc == CURLE_AGAIN) {
 			if (!wait_io(t, POLLOUT))
 				return CURLE_OPERATION_TIMEDOUT;
@@ -63,7 +80,7 @@ static CURLcode send_all(struct take *t, const char *p, size_t len)
 static CURLcode recv_some(struct take *t, char *buf, size_t max, size_t *n)
 {
 	for (;;) {
-		CURLcode rc = curl_easy_recv(t->easy, buf, max, n);
+		CURLcode rc = io_recv(t, buf, max, n);
 		if (rc != CURLE_AGAIN)
 			return rc;
 		if (!wait_io(t, POLLIN))
@@ -170,42 +187,22 @@ static int judge_header(struct take *t, const struct sbx_buf *head, const char *
 	return 0;
 }
 
-static char *request_text(struct sbx *s, const char *path, const char *protocol, bool background)
-{
-	struct sbx_buf b = { .max = ANSWER_MAX };
-	struct curl_slist *l = sbx_headers_base(s, background);
-	const char *host = strstr(s->base, "://") + 3;
-	_cleanup_free_ char *head = NULL;
-	bool ok = l && asprintf(&head, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\n"
-		"Upgrade: %s\r\n", path, host, protocol) >= 0;
-
-	ok = ok && sbx_buf_add(&b, head, strlen(head));
-	for (struct curl_slist *h = l; ok && h; h = h->next)
-		if (h->data[strlen(h->data) - 1] != ':') /* the emptied Expect */
-			ok = sbx_buf_add(&b, h->data, strlen(h->data)) && sbx_buf_add(&b, "\r\n", 2);
-	ok = ok && sbx_buf_add(&b, "\r\n", 2);
-	curl_slist_free_all(l);
-	if (ok)
-		return b.data;
-	free(b.data);
-	return NULL;
-}
-
 static int shake_hands(struct take *t, struct sbx *s, const char *path, const char *protocol,
 	bool background, struct sbx_error *e)
 {
-	_cleanup_free_ char *req = request_text(s, path, protocol, background);
-	struct sbx_buf head = { .max = SBX_HEADERS_MAX };
-	CURLcode rc;
+	struct sbx_request q = { .method = "GET", .path = path, .background = background };
+	struct sbx_buf req = { .max = WIRE_HEAD_MAX }, head = { .max = SBX_HEADERS_MAX };
+	CURLcode rc = CURLE_OUT_OF_MEMORY;
 	int r;
 
-	if (!req)
-		return sbx_fail(e, "internal", ENOMEM, "out of memory");
-	rc = send_all(t, req, strlen(req));
+	if (wire_head(s, &q, protocol, &req))
+		rc = send_all(t, req.data, req.len);
 	if (rc == CURLE_OK)
 		rc = recv_header(t, &head);
 	r = rc == CURLE_OK ? judge_header(t, &head, protocol, e) : sbx_fail_curl(e, s, rc, 0, true);
-	explicit_bzero(req, strlen(req));
+	if (req.data)
+		explicit_bzero(req.data, req.len);
+	free(req.data);
 	free(head.data);
 	return r;
 }
@@ -371,7 +368,8 @@ static int take_socket(curl_socket_t sock, int *ret_fd)
 
 static void easy_p(CURL **c)
 {
-	curl_easy_cleanup(*c);
+	if (*c)
+		curl_easy_cleanup(*c);
 }
 
 static curl_socket_t open_cloexec(void *arg, curlsocktype purpose, struct curl_sockaddr *a)
@@ -380,30 +378,60 @@ static curl_socket_t open_cloexec(void *arg, curlsocktype purpose, struct curl_s
 	return socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
 }
 
-int sbx_upgrade(struct sbx *s, const char *path, const char *protocol, bool background, int *ret_fd,
-	struct sbx_error *e)
+/* A connected easy handle that the caller frees, and its socket. */
+static CURLcode connect_easy(struct sbx *s, CURL **ret, curl_socket_t *ret_sock, long *os_errno)
 {
-	_cleanup_(easy_p) CURL *easy = curl_easy_init();
-	struct take t = { .s = s, .easy = easy };
-	long os_errno = 0;
+	CURL *easy = *ret = curl_easy_init();
 	CURLcode rc;
 
-	if (!sbx_path_ok(path))
-		return sbx_fail(e, "invalid_request", EINVAL, "a request's path must be encoded");
 	if (!easy)
-		return sbx_fail(e, "internal", ENOMEM, "out of memory");
+		return CURLE_OUT_OF_MEMORY;
 	sbx_easy_setup(s, easy);
 	curl_easy_setopt(easy, CURLOPT_URL, s->base);
 	curl_easy_setopt(easy, CURLOPT_CONNECT_ONLY, 1L);
 	curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_cloexec);
 	rc = curl_easy_perform(easy);
 	if (rc == CURLE_OK)
-		rc = curl_easy_getinfo(easy, CURLINFO_ACTIVESOCKET, &t.sock);
-	if (rc != CURLE_OK) {
-		curl_easy_getinfo(easy, CURLINFO_OS_ERRNO, &os_errno);
+		rc = curl_easy_getinfo(easy, CURLINFO_ACTIVESOCKET, ret_sock);
+	if (rc != CURLE_OK)
+		curl_easy_getinfo(easy, CURLINFO_OS_ERRNO, os_errno);
+	return rc;
+}
+
+static void set_deadline(struct take *t)
+{
+	t->deadline_ms = t->s->timeout_ms < 0 ? INT64_MAX / 2 : sbx_now_ms() + t->s->timeout_ms;
+}
+
+static int upgrade_unix(struct sbx *s, const char *path, const char *protocol, bool background,
+	int *ret_fd, struct sbx_error *e)
+{
+	_cleanup_close_ int fd = wire_connect(s, NULL, NULL);
+	struct take t = { .s = s, .sock = fd };
+
+	if (fd < 0)
+		return sbx_fail_curl(e, s, fd == -ETIMEDOUT ? CURLE_OPERATION_TIMEDOUT :
+			CURLE_COULDNT_CONNECT, -fd, false);
+	set_deadline(&t);
+	if (shake_hands(&t, s, path, protocol, background, e) < 0)
+		return -1;
+	if (take_socket(fd, ret_fd) < 0)
+		return sbx_fail(e, "internal", errno, "cannot take the connection over");
+	return 0;
+}
+
+static int upgrade_url(struct sbx *s, const char *path, const char *protocol, bool background,
+	int *ret_fd, struct sbx_error *e)
+{
+	_cleanup_(easy_p) CURL *easy = NULL;
+	struct take t = { .s = s };
+	long os_errno = 0;
+	CURLcode rc = connect_easy(s, &easy, &t.sock, &os_errno);
+
+	if (rc != CURLE_OK)
 		return sbx_fail_curl(e, s, rc, os_errno, false);
-	}
-	t.deadline_ms = s->timeout_ms < 0 ? INT64_MAX / 2 : now_ms() + s->timeout_ms;
+	t.easy = easy;
+	set_deadline(&t);
 	if (shake_hands(&t, s, path, protocol, background, e) < 0)
 		return -1;
 	if (!s->tls && take_socket(t.sock, ret_fd) == 0)
@@ -413,4 +441,12 @@ int sbx_upgrade(struct sbx *s, const char *path, const char *protocol, bool back
 		return 0;
 	}
 	return sbx_fail(e, "internal", errno, "cannot take the connection over");
+}
+
+int sbx_upgrade(struct sbx *s, const char *path, const char *protocol, bool background, int *ret_fd,
+	struct sbx_error *e)
+{
+	if (!sbx_path_ok(path))
+		return sbx_fail(e, "invalid_request", EINVAL, "a request's path must be encoded");
+	return (s->socket_path ? upgrade_unix : upgrade_url)(s, path, protocol, background, ret_fd, e);
 }

@@ -89,6 +89,8 @@ static const struct row {
 	{ "interim answers without an end are refused", FLOOD_INTERIM, "", 0, EPROTO, "protocol", "" },
 };
 
+static bool over_tcp; /* the same rows for both transports */
+
 static void say_deep(int fd)
 {
 	char body[8001];
@@ -162,7 +164,7 @@ static void check_row(void **state)
 {
 	const struct row *row = *state;
 	struct peer *p = peer_start(serve_row, *state);
-	struct sbx_options opt = { .endpoint = peer_endpoint(p), .timeout_ms = 300 };
+	struct sbx_options opt = { .endpoint = over_tcp ? peer_url(p) : peer_endpoint(p), .timeout_ms = 300 };
 	struct sbx_request q = { .method = "GET", .path = "/v1/sandboxes" };
 	struct sbx_response r = { 0 };
 	struct sbx_error e = { 0 };
@@ -196,5 +198,8 @@ int main(void)
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
 		tests[i] = (struct CMUnitTest){ .name = rows[i].name, .test_func = check_row,
 			.initial_state = (void *)(uintptr_t)&rows[i] };
-	return run_table(tests);
+	cmocka_set_test_filter(getenv("T"));
+	int failed = cmocka_run_group_tests_name("unix", tests, NULL, NULL);
+	over_tcp = true;
+	return failed + cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
 }

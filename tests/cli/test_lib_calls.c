@@ -17,6 +17,13 @@
 
 #define OK_TEXT "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nETag: \"v7\"\r\nSbx-First-Offset: 12\r\n\r\n{}"
 
+static bool over_tcp; /* the same promises for both transports */
+
+static const char *address(const struct peer *p)
+{
+	return over_tcp ? peer_url(p) : peer_endpoint(p);
+}
+
 static struct sbx *open_at(const char *endpoint)
 {
 	struct sbx_options opt = { .endpoint = endpoint, .timeout_ms = 5000 };
@@ -64,7 +71,7 @@ static void serve_ok(int fd, int nth, void *arg)
 static void a_connection_serves_many_calls(void **state)
 {
 	struct peer *p = peer_start(serve_ok, NULL);
-	struct sbx *s = open_at(peer_endpoint(p));
+	struct sbx *s = open_at(address(p));
 	struct sbx_request q = { .method = "GET", .path = "/x" };
 	struct sbx_response r;
 	struct sbx_error e;
@@ -101,7 +108,7 @@ static void serve_once(int fd, int nth, void *arg)
 static void a_safe_request_on_a_dead_connection_is_sent_once_more(void **state)
 {
 	struct peer *p = peer_start(serve_once, NULL);
-	struct sbx *s = open_at(peer_endpoint(p));
+	struct sbx *s = open_at(address(p));
 	struct sbx_error e;
 
 	(void)state;
@@ -127,7 +134,7 @@ static void no_other_request_is_ever_sent_twice(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
 		struct peer *p = peer_start(serve_once, NULL);
-		struct sbx *s = open_at(peer_endpoint(p));
+		struct sbx *s = open_at(address(p));
 		struct sbx_request q = { .method = ways[i].method, .path = "/x", .body = ways[i].body,
 			.body_len = ways[i].body ? strlen(ways[i].body) : 0 };
 		struct sbx_error e;
@@ -176,7 +183,7 @@ static bool cancel_at(void *arg)
 static void a_waiting_call_can_be_cancelled(void **state)
 {
 	struct peer *p = peer_start(serve_silence, NULL);
-	struct sbx *s = open_at(peer_endpoint(p));
+	struct sbx *s = open_at(address(p));
 	int64_t at = now_ms() + 100;
 	struct sbx_request q = { .method = "GET", .path = "/x", .cancelled = cancel_at, .arg = &at };
 	struct sbx_error e;
@@ -221,7 +228,7 @@ static void serve_stream(int fd, int nth, void *arg)
 static void a_streams_timeout_is_one_of_silence(void **state)
 {
 	struct peer *p = peer_start(serve_stream, NULL);
-	struct sbx *s = open_at(peer_endpoint(p));
+	struct sbx *s = open_at(address(p));
 	struct taken t = { .most = 1000 };
 	struct sbx_request q = { .method = "GET", .path = "/x", .on_data = take, .arg = &t,
 		.timeout_ms = 300 };
@@ -238,7 +245,7 @@ static void a_streams_timeout_is_one_of_silence(void **state)
 static void a_stream_ends_well_when_its_taker_has_enough(void **state)
 {
 	struct peer *p = peer_start(serve_stream, NULL);
-	struct sbx *s = open_at(peer_endpoint(p));
+	struct sbx *s = open_at(address(p));
 	struct taken t = { .most = 20 };
 	struct sbx_request q = { .method = "GET", .path = "/x", .on_data = take, .arg = &t };
 	struct sbx_error e;
@@ -276,7 +283,7 @@ static ssize_t give(void *arg, void *buf, size_t max)
 static void a_body_can_be_read_from_the_caller(void **state)
 {
 	struct peer *p = peer_start(serve_heard, NULL);
-	struct sbx *s = open_at(peer_endpoint(p));
+	struct sbx *s = open_at(address(p));
 	int left = 3;
 	struct sbx_request q = { .method = "PUT", .path = "/x", .on_read = give, .arg = &left,
 		.body_len = 15, .body_type = "application/octet-stream", .background = true };
@@ -306,7 +313,7 @@ static ssize_t give_up(void *arg, void *buf, size_t max)
 static void a_body_given_up_is_an_interrupted_call(void **state)
 {
 	struct peer *p = peer_start(serve_heard, NULL);
-	struct sbx *s = open_at(peer_endpoint(p));
+	struct sbx *s = open_at(address(p));
 	struct sbx_request q = { .method = "PUT", .path = "/x", .on_read = give_up };
 	struct sbx_error e;
 
@@ -320,13 +327,13 @@ static void a_body_given_up_is_an_interrupted_call(void **state)
 static void a_post_without_a_body_names_no_type(void **state)
 {
 	struct peer *p = peer_start(serve_heard, NULL);
-	struct sbx *s = open_at(peer_endpoint(p));
+	struct sbx *s = open_at(address(p));
 	struct sbx_request q = { .method = "POST", .path = "/v1/x" };
 	struct sbx_error e;
 
 	(void)state;
 	assert_int_equal(sbx_call(s, &q, NULL, &e), 0);
-	assert_non_null(strstr(heard, "POST /v1/x HTTP/1.1\r\nHost: localhost\r\n"));
+	assert_non_null(strstr(heard, over_tcp ? "POST /v1/x HTTP/1.1\r\nHost: 127.0.0.1:" : "POST /v1/x HTTP/1.1\r\nHost: localhost\r\n"));
 	assert_non_null(strstr(heard, "Content-Length: 0\r\n"));
 	assert_null(strstr(heard, "Content-Type"));
 	sbx_close(s);
@@ -385,7 +392,7 @@ static const char switched[] = "HTTP/1.1 101 Switching Protocols\r\nConnection: 
 static void a_stream_loses_no_byte_behind_the_header(void **state)
 {
 	struct peer *p = peer_start(serve_upgrade, (void *)(uintptr_t)switched);
-	struct sbx *s = open_at(peer_endpoint(p));
+	struct sbx *s = open_at(address(p));
 	char *buf = malloc(SBX_FRAME_MAX), *sent = calloc(1, SBX_FRAME_MAX), type;
 	struct sbx_error e;
 	size_t len;
@@ -428,7 +435,7 @@ static void a_refused_switch_is_the_servers_error(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct peer *p = peer_start(serve_upgrade, (void *)(uintptr_t)rows[i].answer);
-		struct sbx *s = open_at(peer_endpoint(p));
+		struct sbx *s = open_at(address(p));
 		struct sbx_error e;
 		int fd = -1;
 		assert_int_equal(sbx_upgrade(s, "/a", "sbx-stream/1", false, &fd, &e), -1);
@@ -477,7 +484,7 @@ static void *call_often(void *arg)
 static void a_handle_serves_many_threads(void **state)
 {
 	struct peer *p = peer_start(serve_ok, NULL);
-	struct sbx *s = open_at(peer_endpoint(p));
+	struct sbx *s = open_at(address(p));
 	pthread_t t[8];
 	void *bad;
 
@@ -516,7 +523,7 @@ static void a_token_file_must_be_private(void **state)
 	char path[] = "/tmp/token-XXXXXX";
 	int fd = mkstemp(path);
 	struct peer *p = peer_start(serve_heard, NULL);
-	struct sbx_options opt = { .endpoint = peer_endpoint(p), .token_file = path };
+	struct sbx_options opt = { .endpoint = address(p), .token_file = path };
 	struct sbx_error e;
 	struct sbx *s;
 
@@ -592,5 +599,8 @@ int main(void)
 		cmocka_unit_test(the_environment_fills_what_options_leave_out),
 	};
 
-	return run_table(tests);
+	cmocka_set_test_filter(getenv("T"));
+	int failed = cmocka_run_group_tests_name("unix", tests, NULL, NULL);
+	over_tcp = true;
+	return failed + cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
 }

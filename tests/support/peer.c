@@ -3,6 +3,7 @@
 
 #include "common/sys/fd.h"
 
+#include <arpa/inet.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -20,8 +21,8 @@ struct session {
 	int fd, nth;
 };
 struct peer {
-	char dir[64], endpoint[128];
-	int listen_fd, stop[2];
+	char dir[64], endpoint[128], url[64];
+	int listen_fd, tcp_fd, stop[2];
 	peer_serve serve;
 	void *arg;
 	pthread_t thread;
@@ -44,11 +45,12 @@ static void *accept_all(void *arg)
 	struct peer *p = arg;
 
 	for (;;) {
-		struct pollfd f[2] = { { p->listen_fd, POLLIN, 0 }, { p->stop[0], POLLIN, 0 } };
-		poll(f, 2, -1);
+		struct pollfd f[3] = { { p->listen_fd, POLLIN, 0 }, { p->stop[0], POLLIN, 0 },
+			{ p->tcp_fd, POLLIN, 0 } };
+		poll(f, 3, -1);
 		if (f[1].revents)
 			return NULL;
-		int fd = accept4(p->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+		int fd = accept4(f[0].revents ? p->listen_fd : p->tcp_fd, NULL, NULL, SOCK_CLOEXEC);
 		if (fd < 0)
 			continue;
 		pthread_mutex_lock(&p->lock);
@@ -59,6 +61,23 @@ static void *accept_all(void *arg)
 		pthread_create(&s->thread, NULL, serve_one, s);
 		pthread_mutex_unlock(&p->lock);
 	}
+}
+
+static void listen_tcp(struct peer *p)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(a);
+
+	p->tcp_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (bind(p->tcp_fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(p->tcp_fd, 64) < 0 ||
+	    getsockname(p->tcp_fd, (struct sockaddr *)&a, &len) < 0)
+		abort();
+	snprintf(p->url, sizeof(p->url), "http://127.0.0.1:%d", ntohs(a.sin_port));
+}
+
+const char *peer_url(const struct peer *p)
+{
+	return p->url;
 }
 
 struct peer *peer_start(peer_serve serve, void *arg)
@@ -77,6 +96,7 @@ struct peer *peer_start(peer_serve serve, void *arg)
 	p->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (bind(p->listen_fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(p->listen_fd, 64) < 0)
 		abort();
+	listen_tcp(p);
 	pthread_create(&p->thread, NULL, accept_all, p);
 	return p;
 }
@@ -96,6 +116,7 @@ void peer_stop(struct peer *p)
 	unlink(path);
 	rmdir(p->dir);
 	close(p->listen_fd);
+	close(p->tcp_fd);
 	close(p->stop[0]);
 	close(p->stop[1]);
 	pthread_mutex_destroy(&p->lock);

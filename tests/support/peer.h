@@ -12,6 +12,7 @@ typedef void (*peer_serve)(int fd, int nth, void *arg);
 struct peer *peer_start(peer_serve serve, void *arg);
 void peer_stop(struct peer *p);                 /* cuts what is open and joins all threads */
 const char *peer_endpoint(const struct peer *p); /* unix:///... */
+const char *peer_url(const struct peer *p);      /* the same server on TCP: http://127.0.0.1:... */
 int peer_connections(struct peer *p);           /* accepted so far */
 
 /* Reads one request, its Content-Length or chunked body included; the text is in buf, NUL-terminated.
