@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 #include "sandboxd/api/tally.h"
 
-#define HASH_NONFATAL_OOM 1
+#include "common/sys/mem.h"
+
 #include <pthread.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 #define REF_LEN 64 /* longer than any id or name: such a request finds nothing and is not counted */
+#define BUCKETS 256
 
 struct entry {
-	char ref[REF_LEN];
+	struct entry *next;
 	unsigned n;
-	UT_hash_handle hh;
+	char ref[REF_LEN];
 };
 struct tally {
 	unsigned most; /* fixed */
 	pthread_mutex_t lock;
-	struct entry *entries; /* under lock; only those above 0 */
+	struct entry *buckets[BUCKETS]; /* under lock; only entries above 0 */
 };
 
 struct tally *tally_new(unsigned most)
@@ -33,61 +35,65 @@ struct tally *tally_new(unsigned most)
 
 void tally_free(struct tally *t)
 {
-	struct entry *e, *next;
+	struct entry *e;
 
 	if (!t)
 		return;
-	HASH_ITER(hh, t->entries, e, next) {
-		HASH_DEL(t->entries, e);
-		free(e);
-	}
+	for (size_t i = 0; i < BUCKETS; i++)
+		while ((e = t->buckets[i])) {
+			t->buckets[i] = e->next;
+			free(e);
+		}
 	pthread_mutex_destroy(&t->lock);
 	free(t);
 }
 
-static struct entry *add(struct tally *t, const char *ref)
+/* The place that points to the entry of `ref`, or to NULL where it would be added. */
+static struct entry **find(struct tally *t, const char *ref)
 {
-	struct entry *e = calloc(1, sizeof(*e));
+	uint32_t h = 2166136261u;
+	struct entry **at;
 
-	if (!e)
-		return NULL;
-	memcpy(e->ref, ref, strlen(ref) + 1);
-	HASH_ADD_STR(t->entries, ref, e);
-	if (!e->hh.tbl) {
-		free(e);
-		return NULL;
-	}
-	return e;
+	for (const char *p = ref; *p; p++)
+		h = (h ^ (unsigned char)*p) * 16777619u;
+	at = &t->buckets[h % BUCKETS];
+	while (*at && strcmp((*at)->ref, ref))
+		at = &(*at)->next;
+	return at;
 }
 
 bool tally_enter(struct tally *t, const char *ref)
 {
-	struct entry *e;
+	struct entry **at;
 	bool ok;
 
 	if (strlen(ref) >= REF_LEN)
 		return true;
 	pthread_mutex_lock(&t->lock);
-	HASH_FIND_STR(t->entries, ref, e);
-	if (!e)
-		e = add(t, ref);
-	ok = e && e->n < t->most;
+	at = find(t, ref);
+	if (!*at) {
+		*at = calloc(1, sizeof(**at));
+		if (*at)
+			strcpy((*at)->ref, ref);
+	}
+	ok = *at && (*at)->n < t->most;
 	if (ok)
-		e->n++;
+		(*at)->n++;
 	pthread_mutex_unlock(&t->lock);
 	return ok;
 }
 
 void tally_leave(struct tally *t, const char *ref)
 {
-	struct entry *e;
+	struct entry **at, *e;
 
 	if (strlen(ref) >= REF_LEN)
 		return;
 	pthread_mutex_lock(&t->lock);
-	HASH_FIND_STR(t->entries, ref, e);
+	at = find(t, ref);
+	e = *at;
 	if (e && --e->n == 0) {
-		HASH_DEL(t->entries, e);
+		*at = e->next;
 		free(e);
 	}
 	pthread_mutex_unlock(&t->lock);
