@@ -232,10 +232,23 @@ static int way_to(const struct daemon *d, const char *dir, int dirfd, int mode, 
 	return 0;
 }
 
+/* Who owned the state before a user `sandboxd` was made stays its owner. */
+static int find_user(struct daemon *d, uid_t owner, struct err *e)
+{
+	if (drop_find_user(d->opt->user, &d->uid, &d->gid, e) < 0)
+		return -1;
+	if (!d->opt->user && owner == DROP_OWN_ID)
+		d->uid = d->gid = DROP_OWN_ID;
+	return 0;
+}
+
 static int give_to_user(struct daemon *d, const struct stat *st, struct err *e)
 {
-	uid_t owner = is_linux(d) ? d->uid : geteuid();
+	uid_t owner;
 
+	if (is_linux(d) && find_user(d, st->st_uid, e) < 0)
+		return -1;
+	owner = is_linux(d) ? d->uid : geteuid();
 	if (st->st_uid != owner && !(is_linux(d) && st->st_uid == 0))
 		return err_set(e, ERR_INVALID_REQUEST,
 			"state directory \"%s\" belongs to uid %u, the server runs as uid %u", d->state_dir,
@@ -281,8 +294,6 @@ static int open_listener(struct daemon *d, struct err *e)
 
 static int find_dirs(struct daemon *d, struct err *e)
 {
-	if (is_linux(d) && drop_find_user(d->opt->user, &d->uid, &d->gid, e) < 0)
-		return -1;
 	if (path_libexec(d->opt->libexec_dir, &d->libexec_dir, e) < 0)
 		return -1;
 	if (!is_linux(d) && !d->opt->image_dir)
@@ -301,9 +312,9 @@ static int prepare(struct daemon *d, struct err *e)
 
 	if (check_levels(o, e) < 0 || check_not_built(o, e) < 0 || check_listen(d, e) < 0 ||
 	    choose_backend(d, e) < 0 || load_files(d, e) < 0 || load_policy(d, e) < 0 ||
-	    check_node(d, e) < 0 || find_dirs(d, e) < 0)
+	    check_node(d, e) < 0)
 		return -1;
-	if (open_state(d, e) < 0)
+	if (open_state(d, e) < 0 || find_dirs(d, e) < 0)
 		return -1;
 	return open_listener(d, e);
 }

@@ -24,7 +24,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define FRONT_ID (BOX_SHIM_BASE - 1)
+_Static_assert(DROP_OWN_ID == BOX_SHIM_BASE - 1, "the id right below those of the shims");
 
 static int parse_id(const char *s, uid_t *ret)
 {
@@ -45,7 +45,7 @@ int drop_find_user(const char *name, uid_t *ret_uid, gid_t *ret_gid, struct err 
 		*ret_uid = pw->pw_uid;
 		*ret_gid = pw->pw_gid;
 	} else if (!name) {
-		*ret_uid = *ret_gid = FRONT_ID;
+		*ret_uid = *ret_gid = DROP_OWN_ID;
 	} else if (parse_id(name, ret_uid) == 0) {
 		*ret_gid = *ret_uid;
 	} else {

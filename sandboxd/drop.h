@@ -8,8 +8,10 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* The user to become: a name, a number, or NULL for the user `sandboxd` and, where there is none, a
- * number below all ids that sandboxes and shims use. */
+#define DROP_OWN_ID 1878982655u /* below all ids that sandboxes and shims use */
+
+/* The user to become: a name, a number, or NULL for the user `sandboxd` and, where there is none,
+ * DROP_OWN_ID. */
 int drop_find_user(const char *name, uid_t *ret_uid, gid_t *ret_gid, struct err *e);
 /* Can that user walk to the directory and use it so (R_OK …)? Asked while still root. */
 int drop_can_reach(const char *dir, int mode, uid_t uid, gid_t gid, bool *ret, struct err *e);
