@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Every SQLite result becomes an err here; SQLITE_FULL and the read-only codes get words of their own
- * because an operator can mend those. */
+/* Every SQLite result becomes an err here; SQLITE_FULL and the read-only codes get words of their
+ * own because an operator can mend those. */
 #include "common/db/db.h"
 
 #include "common/sys/mem.h"
@@ -78,8 +78,8 @@ static int check_content(struct db *db, struct err *e)
 	return good ? 0 : db_fail(SQLITE_CORRUPT, "check", e);
 }
 
-/* The library makes every path absolute and resolves its links first. A server that has given up its
- * rights may hold its directory open and be unable to walk to it: its paths start with
+/* The library makes every path absolute and resolves its links first. A server that has given up
+ * its rights may hold its directory open and be unable to walk to it: its paths start with
  * /proc/self/fd/N and must be used as they are. */
 static int path_as_given(sqlite3_vfs *vfs, const char *in, int size, char *out)
 {
@@ -128,7 +128,8 @@ int db_open(const char *path, struct db **ret, struct err *e)
 	db = calloc(1, sizeof(*db));
 	if (!db)
 		return err_set(e, ERR_UNAVAILABLE, "out of memory");
-	rc = sqlite3_open_v2(path, &db->sql, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, "as-given");
+	rc = sqlite3_open_v2(
+		path, &db->sql, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, "as-given");
 	if (rc != SQLITE_OK) {
 		db_fail(rc, "open", e);
 		goto fail;
@@ -157,8 +158,10 @@ static int read_version(struct db *db, size_t *ret, struct err *e)
 	struct db_stmt *st;
 	int rc;
 
-	if (db_exec(db, "CREATE TABLE IF NOT EXISTS migrations(step INTEGER PRIMARY KEY,"
-			" applied TEXT NOT NULL DEFAULT (datetime('now')))", e) < 0 ||
+	if (db_exec(db,
+		    "CREATE TABLE IF NOT EXISTS migrations(step INTEGER PRIMARY KEY,"
+		    " applied TEXT NOT NULL DEFAULT (datetime('now')))",
+		    e) < 0 ||
 		db_prepare(db, "SELECT coalesce(max(step), 0) FROM migrations", &st, e) < 0)
 		return -1;
 	rc = db_next(st, e);
@@ -188,7 +191,8 @@ int db_migrate(struct db *db, const char *const *steps, size_t n, struct err *e)
 		return -1;
 	if (at > n)
 		return err_set(e, ERR_INTERNAL,
-			"the records were written by a later version (step %zu, this one knows %zu)", at, n);
+			"the records were written by a later version (step %zu, this one knows %zu)",
+			at, n);
 	for (; at < n; at++)
 		if (migrate_step(db, at + 1, steps[at], e) < 0)
 			return -1;

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PING_MS 15000
+#define PING_MS       15000
 #define GONE_CHECK_MS 1000
 
 /* A name only while its record exists, an id for as long as the log remembers. */
@@ -80,7 +80,7 @@ static bool set_lines(struct follow *f, const json_t *list, const char *first)
 		return false;
 	if (first)
 		fprintf(m, "%s\n", first);
-	json_array_foreach(list, i, v) {
+	json_array_foreach (list, i, v) {
 		json_dumpf(v, m, JSON_COMPACT);
 		fputc('\n', m);
 	}
@@ -92,8 +92,8 @@ static int more_events(struct follow *f)
 {
 	for (int waited = 0; waited < PING_MS; waited += GONE_CHECK_MS) {
 		bool lost = false;
-		_cleanup_json_ json_t *list = audit_follow(f->audit, f->after, f->live ? GONE_CHECK_MS : 0,
-			&lost);
+		_cleanup_json_ json_t *list =
+			audit_follow(f->audit, f->after, f->live ? GONE_CHECK_MS : 0, &lost);
 		size_t n = json_array_size(list);
 		if (n > 0) {
 			const json_t *last = json_array_get(list, n - 1);

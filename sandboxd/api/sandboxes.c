@@ -16,8 +16,8 @@
 #include <string.h>
 
 #define LABEL_FILTERS_MAX 64
-#define PING_MS 15000
-#define GONE_CHECK_MS 1000
+#define PING_MS           15000
+#define GONE_CHECK_MS     1000
 
 static int reply_sandbox(struct call *c, int status, struct sandbox *s)
 {
@@ -118,7 +118,8 @@ static int filters_read(struct call *c, struct filters *f, struct err *e)
 		if (bad || strlen(v) != len)
 			return err_set(e, ERR_INVALID_REQUEST, "label: bad escape in the query");
 		if (f->n == LABEL_FILTERS_MAX)
-			return err_set(e, ERR_INVALID_REQUEST, "label: at most %d", LABEL_FILTERS_MAX);
+			return err_set(
+				e, ERR_INVALID_REQUEST, "label: at most %d", LABEL_FILTERS_MAX);
 		f->v[f->n] = strdup(v);
 		if (!f->v[f->n])
 			return err_set(e, ERR_UNAVAILABLE, "out of memory");
@@ -141,7 +142,7 @@ struct watch {
 	struct told *told;
 	uint64_t change;
 	bool started, synced;
-	char *out;         /* lines that are not sent yet */
+	char *out; /* lines that are not sent yet */
 	size_t len, pos, room;
 };
 
@@ -198,7 +199,7 @@ static bool tell_gone(struct watch *w)
 	struct told *t, *next;
 	bool ok = true;
 
-	HASH_ITER(hh, w->told, t, next) {
+	HASH_ITER (hh, w->told, t, next) {
 		if (t->seen) {
 			t->seen = false;
 			continue;
@@ -275,7 +276,7 @@ static void watch_free(void *arg)
 	struct watch *w = arg;
 	struct told *t, *next;
 
-	HASH_ITER(hh, w->told, t, next) {
+	HASH_ITER (hh, w->told, t, next) {
 		HASH_DEL(w->told, t);
 		free(t);
 	}

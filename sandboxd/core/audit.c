@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* One line is one write() to an append-only descriptor; no sync, because a lost tail of the log fails
- * nobody. The newest lines stay in a ring for those who follow. Sequence numbers start at the wall
- * clock in microseconds, so that they keep growing over restarts. */
+/* One line is one write() to an append-only descriptor; no sync, because a lost tail of the log
+ * fails nobody. The newest lines stay in a ring for those who follow. Sequence numbers start at the
+ * wall clock in microseconds, so that they keep growing over restarts. */
 #include "sandboxd/core/audit.h"
 
 #include "common/base/log.h"
@@ -16,10 +16,10 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#define FILE_MAX ((off_t)8 * 1024 * 1024)
-#define OLD_FILES 5
-#define RING 4096
-#define READ_MAX 5000
+#define FILE_MAX     ((off_t)8 * 1024 * 1024)
+#define OLD_FILES    5
+#define RING         4096
+#define READ_MAX     5000
 #define LINE_MAX_LEN (4u * 1024 * 1024) /* longer ones are skipped when reading */
 #define FOLLOW_BATCH 512
 
@@ -28,10 +28,10 @@ struct audit {
 	pthread_mutex_t lock;
 	pthread_cond_t more;
 	/* under lock */
-	int fd;            /* -1: could not be opened, tried again with the next event */
+	int fd; /* -1: could not be opened, tried again with the next event */
 	off_t size;
 	bool complained, stop;
-	char *ring[RING];  /* JSON texts; number seq is at seq % RING */
+	char *ring[RING];     /* JSON texts; number seq is at seq % RING */
 	uint64_t first, next; /* numbers held: first .. next - 1 */
 };
 
@@ -213,8 +213,8 @@ void audit_event(struct audit *a, const char *type, const char *sandbox_id, json
 	pthread_mutex_unlock(&a->lock);
 }
 
-/* The lines that may be of this sandbox: the needle is how our own writer spells it; the parsed event
- * decides. Kept newest READ_MAX in a circle. */
+/* The lines that may be of this sandbox: the needle is how our own writer spells it; the parsed
+ * event decides. Kept newest READ_MAX in a circle. */
 struct reading {
 	const char *id;
 	char needle[96];
@@ -269,8 +269,8 @@ int audit_read(struct audit *a, const char *sandbox_id, json_t **ret_events, boo
 	}
 	r->id = sandbox_id;
 	snprintf(r->needle, sizeof(r->needle), "\"sandbox\":\"%s\"", sandbox_id);
-	/* A rotation between two files could hide one or show it twice: oldest first, and the moment
-	 * is far rarer than a reader; the log is best effort. */
+	/* A rotation between two files could hide one or show it twice: oldest first, and the
+	 * moment is far rarer than a reader; the log is best effort. */
 	for (int n = OLD_FILES; n >= 0; n--) {
 		old_name(a, n, path, sizeof(path));
 		read_one(r, path);
@@ -313,7 +313,8 @@ json_t *audit_follow(struct audit *a, uint64_t after, int timeout_ms, bool *ret_
 	for (; seq < a->next && json_array_size(list) < FOLLOW_BATCH; seq++) {
 		const char *text = a->ring[seq % RING];
 		json_t *event = json_loadb(text, strlen(text), JSON_ALLOW_NUL, NULL);
-		json_array_append_new(list, json_pack("{s:I,s:o}", "seq", (json_int_t)seq, "event", event));
+		json_array_append_new(
+			list, json_pack("{s:I,s:o}", "seq", (json_int_t)seq, "event", event));
 	}
 	pthread_mutex_unlock(&a->lock);
 	return list;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The fields of a create, in the contract's order (8.3, steps 2 to 7): the order decides which of two
- * errors a client sees. Nothing here changes anything. Messages name fields, never values of env,
- * headers or logins. */
+/* The fields of a create, in the contract's order (8.3, steps 2 to 7): the order decides which of
+ * two errors a client sees. Nothing here changes anything. Messages name fields, never values of
+ * env, headers or logins. */
 #include "sandboxd/core/core_internal.h"
 
 #include "common/sys/mem.h"
@@ -10,7 +10,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#define VOLUMES_MAX 8
+#define VOLUMES_MAX        8
 #define EXPORT_HEADERS_MAX 16
 
 static int bad(struct err *e, const char *what)
@@ -34,12 +34,14 @@ int check_labels(const struct strmap *labels, struct err *e)
 		return err_set(e, ERR_INVALID_REQUEST, "labels: at most %d", LABELS_MAX);
 	for (size_t i = 0; i < labels->n; i++) {
 		if (!label_key_ok(labels->keys[i]))
-			return bad(e, "labels: a key must be a lower-case word of at most 63 characters "
-				      "(letters, digits, . _ / -)");
+			return bad(e,
+				"labels: a key must be a lower-case word of at most 63 characters "
+				"(letters, digits, . _ / -)");
 		if (!label_value_ok(labels->values[i]))
-			return err_set(e, ERR_INVALID_REQUEST, "labels: the value of \"%s\" must be UTF-8 "
-				"without control characters, at most %d bytes", labels->keys[i],
-				LABEL_VALUE_MAX);
+			return err_set(e, ERR_INVALID_REQUEST,
+				"labels: the value of \"%s\" must be UTF-8 "
+				"without control characters, at most %d bytes",
+				labels->keys[i], LABEL_VALUE_MAX);
 	}
 	return 0;
 }
@@ -53,14 +55,15 @@ static bool below(const char *path, const char *dir)
 
 static bool mount_path_ok(const char *path)
 {
-	static const char *const taken[] = { "/proc", "/sys", "/dev", "/run", "/etc", "/usr", "/bin",
-		"/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/boot", "/tmp" };
+	static const char *const taken[] = { "/proc", "/sys", "/dev", "/run", "/etc", "/usr",
+		"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/boot", "/tmp" };
 	const char *p = path;
 
 	if (!p || *p != '/')
 		return false;
 	while (*p == '/') {
-		size_t n = strspn(++p, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+		size_t n = strspn(
+			++p, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
 		if (n == 0 || (n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
 			return false;
 		p += n;
@@ -79,15 +82,18 @@ static int check_volumes(const struct objlist *l, struct err *e)
 		return bad(e, "volumes: at most 8");
 	for (size_t i = 0; i < l->n; i++) {
 		if (!v[i].name || !name_ok(v[i].name))
-			return err_set(e, ERR_INVALID_REQUEST, "volumes[%zu].name is not a volume name", i);
+			return err_set(e, ERR_INVALID_REQUEST,
+				"volumes[%zu].name is not a volume name", i);
 		if (!mount_path_ok(v[i].path))
 			return err_set(e, ERR_INVALID_REQUEST,
-				"volumes[%zu].path is not a folder that a volume may be mounted at", i);
+				"volumes[%zu].path is not a folder that a volume may be mounted at",
+				i);
 		for (size_t j = 0; j < i; j++)
 			if (!strcmp(v[i].name, v[j].name) || below(v[i].path, v[j].path) ||
 				below(v[j].path, v[i].path))
 				return err_set(e, ERR_INVALID_REQUEST,
-					"volumes[%zu]: the same volume or place as volumes[%zu]", i, j);
+					"volumes[%zu]: the same volume or place as volumes[%zu]", i,
+					j);
 	}
 	return 0;
 }
@@ -108,7 +114,8 @@ static int check_resources(const struct core *c, const struct create_body *b, st
 	const struct limits *l = &c->policy->limits;
 
 	if (b->cpus < 0 || b->cpus > l->max_cpus)
-		return err_set(e, ERR_INVALID_REQUEST, "cpus must be above 0 and at most %g", l->max_cpus);
+		return err_set(
+			e, ERR_INVALID_REQUEST, "cpus must be above 0 and at most %g", l->max_cpus);
 	if (b->memory_mb < 0 || b->memory_mb > l->max_memory_mb)
 		return err_set(e, ERR_INVALID_REQUEST, "memory_mb must be from 1 to %lld",
 			(long long)l->max_memory_mb);
@@ -122,8 +129,8 @@ static int check_timeouts(const struct core *c, const struct create_body *b, str
 {
 	const struct limits *l = &c->policy->limits;
 
-	if (b->idle_timeout_secs < 0 || (l->max_idle_timeout_secs > 0 &&
-						b->idle_timeout_secs > l->max_idle_timeout_secs))
+	if (b->idle_timeout_secs < 0 ||
+		(l->max_idle_timeout_secs > 0 && b->idle_timeout_secs > l->max_idle_timeout_secs))
 		return err_set(e, ERR_INVALID_REQUEST, "idle_timeout_secs must be from 1 to %lld",
 			(long long)l->max_idle_timeout_secs);
 	if (b->lifetime_secs < 0 ||
@@ -146,14 +153,16 @@ static int check_schedule_limits(const struct core *c, const struct create_body 
 		return bad(e, "snapshot_keep needs snapshot_every_secs");
 	if (every < l->min_snapshot_every_secs)
 		return bad(e, "snapshot_every_secs is below this server's limit");
-	return keep > l->max_snapshot_keep ? bad(e, "snapshot_keep is above this server's limit") : 0;
+	return keep > l->max_snapshot_keep ? bad(e, "snapshot_keep is above this server's limit")
+					   : 0;
 }
 
 static int check_env(const struct strmap *env, struct err *e)
 {
 	for (size_t i = 0; i < env->n; i++)
 		if (!env_name_ok(env->keys[i]))
-			return bad(e, "env: a name must be letters, digits and _, not starting with a digit");
+			return bad(e,
+				"env: a name must be letters, digits and _, not starting with a digit");
 	for (size_t i = 0; i < env->n; i++)
 		if (env_name_reserved(env->keys[i]))
 			return err_set(e, ERR_REFUSED, "env: \"%s\" is reserved", env->keys[i]);
@@ -182,8 +191,9 @@ static bool export_endpoint_ok(const char *url)
 
 static bool header_name_ok(const char *name)
 {
-	static const char *const ours[] = { "host", "content-type", "content-encoding", "content-length",
-		"transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade", "expect" };
+	static const char *const ours[] = { "host", "content-type", "content-encoding",
+		"content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer",
+		"upgrade", "expect" };
 
 	if (!*name)
 		return false;
@@ -202,23 +212,26 @@ static int check_headers(const struct strmap *h, struct err *e)
 		return bad(e, "metrics_export.headers: at most 16");
 	for (size_t i = 0; i < h->n; i++)
 		if (!header_name_ok(h->keys[i]) || strpbrk(h->values[i], "\r\n"))
-			return bad(e, "metrics_export.headers: a name that may not be set, or a value with a "
-				      "line break");
+			return bad(e,
+				"metrics_export.headers: a name that may not be set, or a value with a "
+				"line break");
 	return 0;
 }
 
-int check_metrics_export(const struct core *c, const struct metrics_export_body *b, bool update,
-	struct err *e)
+int check_metrics_export(
+	const struct core *c, const struct metrics_export_body *b, bool update, struct err *e)
 {
 	bool stop = update && b->endpoint && !*b->endpoint;
 
 	if (b->header_secrets)
 		return bad(e, "metrics_export.header_secrets is for gateways only");
 	if (!stop && (!b->endpoint || !export_endpoint_ok(b->endpoint)))
-		return bad(e, "metrics_export.endpoint must be an https address without user and query");
+		return bad(e,
+			"metrics_export.endpoint must be an https address without user and query");
 	if (b->has_interval_secs && b->interval_secs != 0 &&
 		b->interval_secs < c->policy->limits.min_metrics_export_secs)
-		return err_set(e, ERR_INVALID_REQUEST, "metrics_export.interval_secs must be at least %lld",
+		return err_set(e, ERR_INVALID_REQUEST,
+			"metrics_export.interval_secs must be at least %lld",
 			(long long)c->policy->limits.min_metrics_export_secs);
 	if (check_headers(&b->headers, e) < 0)
 		return -1;
@@ -227,17 +240,19 @@ int check_metrics_export(const struct core *c, const struct metrics_export_body 
 
 static bool registry_host_ok(const char *r)
 {
-	size_t n = strspn(r ? r : "", "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-");
+	size_t n = strspn(
+		r ? r : "", "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-");
 
 	if (n == 0 || n > 253 || r[0] == '-' || r[0] == '.')
 		return false;
 	if (r[n] == '\0')
 		return true;
 	return r[n] == ':' && r[n + 1] && strlen(r + n + 1) <= 5 &&
-		strspn(r + n + 1, "0123456789") == strlen(r + n + 1);
+	       strspn(r + n + 1, "0123456789") == strlen(r + n + 1);
 }
 
-static int check_registry_login(const struct core *c, const struct registry_login_body *b, struct err *e)
+static int check_registry_login(
+	const struct core *c, const struct registry_login_body *b, struct err *e)
 {
 	if (!registry_host_ok(b->registry))
 		return bad(e, "registry_login.registry must be host or host:port");
@@ -256,7 +271,8 @@ static int check_gpus(const struct core *c, const struct create_body *b, struct 
 		return 0;
 	if (!core_cap(c, CAP_GPU))
 		return lacks(e, "gpus");
-	return b->gpus > c->policy->limits.max_gpus ? bad(e, "gpus is above this server's limit") : 0;
+	return b->gpus > c->policy->limits.max_gpus ? bad(e, "gpus is above this server's limit")
+						    : 0;
 }
 
 int check_idle_action(const struct core *c, const char *action, struct err *e)
@@ -271,8 +287,9 @@ int check_idle_action(const struct core *c, const char *action, struct err *e)
 static int check_values(const struct core *c, const struct create_body *b, struct err *e)
 {
 	if (b->name && *b->name && !name_ok(b->name))
-		return bad(e, "name must be 1 to 63 lower-case letters, digits and dashes, and not start "
-			      "with a dash");
+		return bad(e,
+			"name must be 1 to 63 lower-case letters, digits and dashes, and not start "
+			"with a dash");
 	if (check_labels(&b->labels, e) < 0 || check_volumes(&b->volumes, e) < 0 ||
 		check_image(c, b->image, e) < 0 || check_resources(c, b, e) < 0 ||
 		check_timeouts(c, b, e) < 0 || check_schedule_limits(c, b, e) < 0)
@@ -285,7 +302,8 @@ static int check_features(const struct core *c, const struct create_body *b, str
 	if ((b->snapshot_every_secs || b->snapshot_keep) && !has_snapshots(c))
 		return lacks(e, "a snapshot schedule");
 	if (b->snapshot_every_secs && b->volumes.n)
-		return err_set(e, ERR_CONFLICT, "a sandbox with volumes cannot have a snapshot schedule");
+		return err_set(
+			e, ERR_CONFLICT, "a sandbox with volumes cannot have a snapshot schedule");
 	if (b->volumes.n && !core_cap(c, CAP_VOLUMES))
 		return lacks(e, "volumes");
 	if (b->has_metrics_export && check_metrics_export(c, &b->metrics_export, false, e) < 0)
@@ -295,7 +313,8 @@ static int check_features(const struct core *c, const struct create_body *b, str
 	return check_gpus(c, b, e) < 0 ? -1 : check_idle_action(c, b->idle_action, e);
 }
 
-int check_create(const struct core *c, const struct create_body *b, struct net_policy *ret, struct err *e)
+int check_create(
+	const struct core *c, const struct create_body *b, struct net_policy *ret, struct err *e)
 {
 	if (b->snapshot_id && *b->snapshot_id)
 		return lacks(e, "snapshots");

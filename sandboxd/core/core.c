@@ -18,10 +18,11 @@
 
 #define LEAVE_HELPERS 7
 
-/* What this version can do whatever the host is; the rest is the backend's word, where the core has a
- * part that could honour it. */
+/* What this version can do whatever the host is; the rest is the backend's word, where the core has
+ * a part that could honour it. */
 static const enum cap always[] = { CAP_FS_STAT, CAP_FS_LIST, CAP_FS_RANGE, CAP_FS_OPEN, CAP_FS_OPS,
-	CAP_FS_STATFS, CAP_ERRNO, CAP_OUTPUT_RANGE, CAP_PROCESS_NAMES, CAP_LIST_WATCH, CAP_INSTANCE };
+	CAP_FS_STATFS, CAP_ERRNO, CAP_OUTPUT_RANGE, CAP_PROCESS_NAMES, CAP_LIST_WATCH,
+	CAP_INSTANCE };
 static const enum cap if_host_can[] = { CAP_TUNNEL };
 
 bool core_cap(const struct core *c, enum cap cap)
@@ -54,7 +55,8 @@ static int open_state(struct core *c, const struct core_conf *conf, struct err *
 			conf->state_dir);
 	if (mkdirat(conf->state_dirfd, "run", 0700) < 0 && errno != EEXIST)
 		return err_sys(e, errno, "run folder in \"%s\"", conf->state_dir);
-	c->run_dirfd = openat(conf->state_dirfd, "run", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	c->run_dirfd =
+		openat(conf->state_dirfd, "run", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (c->run_dirfd < 0)
 		return err_sys(e, errno, "run folder in \"%s\"", conf->state_dir);
 	return store_open(conf->state_dir, &c->store, e);
@@ -72,7 +74,8 @@ static int open_audit(struct core *c, const struct core_conf *conf, struct err *
 	return audit_open(path ? path : own, &c->audit, e);
 }
 
-/* The boot id tells a runtime of this boot from one of an earlier; without it nothing is taken back. */
+/* The boot id tells a runtime of this boot from one of an earlier; without it nothing is taken
+ * back. */
 static void read_boot(struct core *c)
 {
 	_cleanup_close_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
@@ -98,7 +101,8 @@ static int fill_conf(struct core *c, const struct core_conf *conf, struct err *e
 	snprintf(c->node_id, sizeof(c->node_id), "%s", conf->node_id ? conf->node_id : "");
 	if (map_copy(&conf->node_labels, &c->node_labels) < 0)
 		return err_set(e, ERR_UNAVAILABLE, "out of memory");
-	c->ops->capacity(c->backend, &c->capacity_cpus, &c->capacity_memory_mb, &c->capacity_disk_mb);
+	c->ops->capacity(
+		c->backend, &c->capacity_cpus, &c->capacity_memory_mb, &c->capacity_disk_mb);
 	if (conf->capacity_cpus > 0)
 		c->capacity_cpus = conf->capacity_cpus;
 	if (conf->capacity_memory_mb > 0)
@@ -137,19 +141,20 @@ static struct core *core_new(const struct backend_ops *ops, struct backend *b)
 	return c;
 }
 
-/* The first create should not pay for unpacking. Failing is no reason not to start: another image may
- * be asked for, or this one be put in place later. */
+/* The first create should not pay for unpacking. Failing is no reason not to start: another image
+ * may be asked for, or this one be put in place later. */
 static void ready_default_image(struct core *c)
 {
 	struct backend_image img = { NULL };
 	struct err e = ERR_NULL;
 
-	c->default_ready = c->ops->image_ensure(c->backend, c->policy->default_image, &img, &e) == 0;
+	c->default_ready =
+		c->ops->image_ensure(c->backend, c->policy->default_image, &img, &e) == 0;
 	if (c->default_ready)
 		backend_image_free(&img);
 	else
-		log_warn("the default image is not ready image=%s reason=\"%s\"", c->policy->default_image,
-			e.msg);
+		log_warn("the default image is not ready image=%s reason=\"%s\"",
+			c->policy->default_image, e.msg);
 }
 
 int core_open(const struct core_conf *conf, const struct backend_ops *ops, struct backend *b,

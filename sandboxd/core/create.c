@@ -14,7 +14,7 @@
 #include <sys/random.h>
 
 #define DISK_FREE_LEAST_MB 64
-#define CANCEL_DIED 2
+#define CANCEL_DIED        2
 
 static bool given(const char *s)
 {
@@ -33,7 +33,8 @@ static int fill_numbers(struct sandbox *s, const struct create_body *b)
 	s->cpus = b->cpus > 0 ? b->cpus : l->default_cpus;
 	s->memory_mb = b->memory_mb ? b->memory_mb : l->default_memory_mb;
 	s->disk_mb = b->disk_mb ? b->disk_mb : l->default_disk_mb;
-	s->idle_timeout_secs = b->idle_timeout_secs ? b->idle_timeout_secs : l->default_idle_timeout_secs;
+	s->idle_timeout_secs =
+		b->idle_timeout_secs ? b->idle_timeout_secs : l->default_idle_timeout_secs;
 	s->lifetime_secs = b->lifetime_secs ? b->lifetime_secs : l->max_lifetime_secs;
 	s->idle_suspend = given(b->idle_action) && !strcmp(b->idle_action, "suspend");
 	s->created_ns = clock_wall_ns();
@@ -67,8 +68,11 @@ static struct sandbox *build(struct core *c, const struct create_body *b, struct
 static int make_runtime(struct sandbox *s, struct err *e)
 {
 	struct core *c = s->core;
-	struct backend_spec spec = { .generation = s->generation, .image = s->image,
-		.hostname = s->name ? s->name : s->id, .cpus = s->cpus, .memory_mb = s->memory_mb,
+	struct backend_spec spec = { .generation = s->generation,
+		.image = s->image,
+		.hostname = s->name ? s->name : s->id,
+		.cpus = s->cpus,
+		.memory_mb = s->memory_mb,
 		.disk_mb = s->disk_mb };
 
 	memcpy(spec.id, s->id, sizeof(spec.id));
@@ -81,7 +85,8 @@ static int connect_runtime(struct sandbox *s, struct err *e)
 	struct guest *guest = NULL;
 	struct guestfs *fs = NULL;
 
-	if (guest_connect(s->core->hub, s->run_dirfd, s->secret, s->generation, &proc_watch, s, &guest, e) < 0)
+	if (guest_connect(s->core->hub, s->run_dirfd, s->secret, s->generation, &proc_watch, s,
+		    &guest, e) < 0)
 		return -1;
 	if (guestfs_new(guest, &fs, e) < 0) {
 		guest_free(guest);

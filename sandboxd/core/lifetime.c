@@ -38,7 +38,8 @@ int sandbox_enter(struct sandbox *s, bool use, struct err *e)
 
 	pthread_mutex_lock(&s->lock);
 	if (s->state != SBX_RUNNING) {
-		rc = err_set(e, ERR_CONFLICT, "sandbox is %s, not running", sandbox_state_words[s->state]);
+		rc = err_set(e, ERR_CONFLICT, "sandbox is %s, not running",
+			sandbox_state_words[s->state]);
 	} else {
 		s->users++;
 		if (use)
@@ -66,8 +67,8 @@ static void shutdown_guest(struct sandbox *s)
 		guest_shutdown(s->guest);
 }
 
-/* A request may sit in the sandbox for as long as its client does not read: nobody waits for that, the
- * last one out frees. */
+/* A request may sit in the sandbox for as long as its client does not read: nobody waits for that,
+ * the last one out frees. */
 void lifetime_free_guest(struct sandbox *s)
 {
 	struct guest *guest;
@@ -111,13 +112,15 @@ void sandbox_leave(struct sandbox *s, bool use)
 
 static bool is_idle(const struct sandbox *s)
 {
-	return s->state == SBX_RUNNING && !in_use(s) && s->idle_timeout_secs > 0 && s->idle_since_ms > 0 &&
-		clock_mono_ms() - s->idle_since_ms >= s->idle_timeout_secs * 1000;
+	return s->state == SBX_RUNNING && !in_use(s) && s->idle_timeout_secs > 0 &&
+	       s->idle_since_ms > 0 &&
+	       clock_mono_ms() - s->idle_since_ms >= s->idle_timeout_secs * 1000;
 }
 
 static bool past_lifetime(const struct sandbox *s)
 {
-	return s->lifetime_secs > 0 && clock_wall_ns() >= s->created_ns + s->lifetime_secs * 1000000000;
+	return s->lifetime_secs > 0 &&
+	       clock_wall_ns() >= s->created_ns + s->lifetime_secs * 1000000000;
 }
 
 /* Lock held. What is to be done about this end? */
@@ -127,7 +130,8 @@ static enum end_step end_step(struct sandbox *s, const char *reason)
 	bool from_reaper = !strcmp(reason, "failed");
 
 	/* it may have been used, or been given more time, since it was found due */
-	if ((!strcmp(reason, "idle") && !is_idle(s)) || (!strcmp(reason, "lifetime") && !past_lifetime(s)))
+	if ((!strcmp(reason, "idle") && !is_idle(s)) ||
+		(!strcmp(reason, "lifetime") && !past_lifetime(s)))
 		return END_NOTHING;
 	if (s->state == SBX_PENDING) {
 		__atomic_store_n(&s->cancel, from_reaper ? CANCEL_DIED : 1, __ATOMIC_RELEASE);
@@ -175,10 +179,11 @@ static int end_runtime(struct sandbox *s, bool first, uint64_t ticket, struct er
 	if (!sandbox_clean_run_dir(s, false))
 		close_run_dir(s);
 	if (ticket)
-		store_wait(c->store, ticket, NULL); /* a failure is logged; a restart sees the rest */
+		store_wait(c->store, ticket, NULL); /* a failure is logged */
 	note_end(s, rc == 0);
 	if (rc < 0)
-		log_error("a sandbox could not be ended id=%s reason=\"%s\"", s->id, e ? e->msg : "");
+		log_error(
+			"a sandbox could not be ended id=%s reason=\"%s\"", s->id, e ? e->msg : "");
 	return rc;
 }
 
@@ -329,7 +334,8 @@ static void *ticker(void *arg)
 	pthread_mutex_lock(&c->queue_lock);
 	while (!c->stop) {
 		next.tv_sec++;
-		while (!c->stop && pthread_cond_timedwait(&c->stop_cond, &c->queue_lock, &next) != ETIMEDOUT)
+		while (!c->stop &&
+			pthread_cond_timedwait(&c->stop_cond, &c->queue_lock, &next) != ETIMEDOUT)
 			;
 		if (c->stop)
 			break;

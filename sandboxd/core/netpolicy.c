@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The network rule: tighten, never loosen (node contract, 9.3). Pure functions: a policy and a request
- * in, a resolved policy or the refusal out. */
+/* The network rule: tighten, never loosen (node contract, 9.3). Pure functions: a policy and a
+ * request in, a resolved policy or the refusal out. */
 #include "sandboxd/core/core.h"
 
 #include "common/sys/mem.h"
@@ -12,8 +12,8 @@
 const char *const net_mode_words[] = { "none", "allowlist", "open" };
 
 /* What an allowlist holds when the operator did not say otherwise. */
-static const char *const baseline[] = { "codeload.github.com", "files.pythonhosted.org", "github.com",
-	"objects.githubusercontent.com", "pypi.org", "raw.githubusercontent.com",
+static const char *const baseline[] = { "codeload.github.com", "files.pythonhosted.org",
+	"github.com", "objects.githubusercontent.com", "pypi.org", "raw.githubusercontent.com",
 	"registry.npmjs.org" };
 
 int net_mode_of(const char *word)
@@ -61,8 +61,8 @@ int net_names_clean(const struct strlist *in, const char *what, struct strlist *
 int net_default_list(const struct server_policy *p, struct strlist *ret, struct err *e)
 {
 	struct strlist built_in = { (char **)(size_t)baseline, ARRAY_LEN(baseline) };
-	const struct strlist *from = p->net_default.mode == NET_ALLOWLIST ? &p->net_default.allow
-									  : &built_in;
+	const struct strlist *from =
+		p->net_default.mode == NET_ALLOWLIST ? &p->net_default.allow : &built_in;
 
 	if (strs_copy(from, ret) == 0)
 		return 0;
@@ -72,7 +72,8 @@ int net_default_list(const struct server_policy *p, struct strlist *ret, struct 
 static bool may_allow(const struct server_policy *p, const char *entry)
 {
 	for (size_t i = 0; i < p->may_allow.n; i++)
-		if (!strcmp(p->may_allow.v[i], "*") || host_pattern_covers(p->may_allow.v[i], entry))
+		if (!strcmp(p->may_allow.v[i], "*") ||
+			host_pattern_covers(p->may_allow.v[i], entry))
 			return true;
 	return false;
 }
@@ -88,8 +89,10 @@ static int check_entries(const struct server_policy *p, const struct strlist *al
 		if (strs_has(&base, allow->v[i]) || may_allow(p, allow->v[i]))
 			continue;
 		strs_free(&base);
-		return err_set(e, ERR_REFUSED, "network.allow: \"%s\" is neither in this server's default "
-					       "list nor permitted by may_allow", allow->v[i]);
+		return err_set(e, ERR_REFUSED,
+			"network.allow: \"%s\" is neither in this server's default "
+			"list nor permitted by may_allow",
+			allow->v[i]);
 	}
 	strs_free(&base);
 	return 0;
@@ -105,15 +108,16 @@ static int add_operator_deny(const struct server_policy *p, struct net_policy *r
 	return 0;
 }
 
-static int finish_allowlist(const struct server_policy *p, bool named, struct net_policy *ret,
-	struct err *e)
+static int finish_allowlist(
+	const struct server_policy *p, bool named, struct net_policy *ret, struct err *e)
 {
 	if (!named && net_default_list(p, &ret->allow, e) < 0)
 		return -1;
 	if (named && check_entries(p, &ret->allow, e) < 0)
 		return -1;
 	if (!ret->allow.n)
-		return err_set(e, ERR_REFUSED, "network.allow is empty; mode \"none\" cuts the network");
+		return err_set(
+			e, ERR_REFUSED, "network.allow is empty; mode \"none\" cuts the network");
 	return 0;
 }
 
@@ -159,7 +163,8 @@ int net_policy_resolve(const struct server_policy *p, const struct network_body 
 		return err_set(e, ERR_INVALID_REQUEST,
 			"network.mode must be \"none\", \"allowlist\" or \"open\"");
 	if (mode > (int)p->net_ceiling)
-		return err_set(e, ERR_REFUSED, "network.mode \"%s\" is above this server's ceiling \"%s\"",
+		return err_set(e, ERR_REFUSED,
+			"network.mode \"%s\" is above this server's ceiling \"%s\"",
 			net_mode_words[mode], net_mode_words[p->net_ceiling]);
 	if (resolve(p, b, mode, ret, e) == 0)
 		return 0;
@@ -170,7 +175,9 @@ int net_policy_resolve(const struct server_policy *p, const struct network_body 
 bool net_policy_still_allowed(const struct server_policy *p, const struct net_policy *n)
 {
 	struct network_body b = { .mode = (char *)(size_t)net_mode_words[n->mode],
-		.has_allow = n->mode == NET_ALLOWLIST, .allow = n->allow, .deny = n->deny };
+		.has_allow = n->mode == NET_ALLOWLIST,
+		.allow = n->allow,
+		.deny = n->deny };
 	struct net_policy again;
 	bool same;
 
@@ -196,7 +203,8 @@ json_t *net_policy_json(const struct net_policy *p)
 	json_t *o = json_object();
 
 	json_object_set_new(o, "mode", json_string(net_mode_words[p->mode]));
-	json_object_set_new(o, "allow", p->mode == NET_ALLOWLIST ? names_json(&p->allow) : json_null());
+	json_object_set_new(
+		o, "allow", p->mode == NET_ALLOWLIST ? names_json(&p->allow) : json_null());
 	if (p->deny.n)
 		json_object_set_new(o, "deny", names_json(&p->deny));
 	return o;

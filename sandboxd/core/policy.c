@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The policy file: strict JSON, every key optional, everything checked before the server starts. What
- * is absent has the built-in value; what contradicts itself is refused with a sentence, never mended. */
+/* The policy file: strict JSON, every key optional, everything checked before the server starts.
+ * What is absent has the built-in value; what contradicts itself is refused with a sentence, never
+ * mended. */
 #include "sandboxd/core/core.h"
 
 #include "common/base/log.h"
@@ -15,10 +16,13 @@
 #include <sys/stat.h>
 
 #define POLICY_FILE_MAX (1024 * 1024)
-#define POOL_SIZE_MAX 32
+#define POOL_SIZE_MAX   32
 
-struct defaults_part { double cpus; int64_t memory_mb, disk_mb, idle_timeout_secs;
-	bool has_cpus, has_memory_mb, has_disk_mb, has_idle_timeout_secs; };
+struct defaults_part {
+	double cpus;
+	int64_t memory_mb, disk_mb, idle_timeout_secs;
+	bool has_cpus, has_memory_mb, has_disk_mb, has_idle_timeout_secs;
+};
 struct limits_part {
 	double max_cpus;
 	int64_t max_memory_mb, max_disk_mb, max_idle_timeout_secs, max_lifetime_secs,
@@ -27,14 +31,21 @@ struct limits_part {
 		has_max_lifetime_secs, has_min_snapshot_every_secs, has_max_snapshot_keep,
 		has_min_metrics_export_secs, has_max_gpus;
 };
-struct net_default_part { char *mode; struct strlist allow, deny; bool has_allow; };
+struct net_default_part {
+	char *mode;
+	struct strlist allow, deny;
+	bool has_allow;
+};
 struct network_part {
 	struct net_default_part dflt;
 	char *ceiling;
 	struct strlist may_allow;
 	bool has_default, has_may_allow;
 };
-struct pool_part { char *image; int64_t size; };
+struct pool_part {
+	char *image;
+	int64_t size;
+};
 struct policy_file {
 	char *default_image;
 	struct strlist images;
@@ -71,8 +82,11 @@ static const struct field net_default_fields[] = {
 	FIELDS_END,
 };
 static const struct field net_fields[] = {
-	{ .name = "default", .type = F_OBJ, .offset = offsetof(struct network_part, dflt),
-		.has = offsetof(struct network_part, has_default), .sub = net_default_fields },
+	{ .name = "default",
+		.type = F_OBJ,
+		.offset = offsetof(struct network_part, dflt),
+		.has = offsetof(struct network_part, has_default),
+		.sub = net_default_fields },
 	FIELD(network_part, ceiling, F_STR),
 	FIELD_HAS(network_part, may_allow, F_STRS),
 	FIELDS_END,
@@ -93,10 +107,19 @@ static const struct field policy_fields[] = {
 };
 
 static const struct limits built_in = {
-	.max_cpus = 8, .max_memory_mb = 16384, .max_disk_mb = 102400, .max_idle_timeout_secs = 604800,
-	.max_lifetime_secs = 0, .min_snapshot_every_secs = 300, .max_snapshot_keep = 5,
-	.min_metrics_export_secs = 10, .max_gpus = 0, .default_cpus = 1, .default_memory_mb = 1024,
-	.default_disk_mb = 10240, .default_idle_timeout_secs = 1800,
+	.max_cpus = 8,
+	.max_memory_mb = 16384,
+	.max_disk_mb = 102400,
+	.max_idle_timeout_secs = 604800,
+	.max_lifetime_secs = 0,
+	.min_snapshot_every_secs = 300,
+	.max_snapshot_keep = 5,
+	.min_metrics_export_secs = 10,
+	.max_gpus = 0,
+	.default_cpus = 1,
+	.default_memory_mb = 1024,
+	.default_disk_mb = 10240,
+	.default_idle_timeout_secs = 1800,
 };
 
 static int refuse(struct err *e, const char *what)
@@ -108,13 +131,18 @@ static void take_numbers(const struct policy_file *f, struct limits *l)
 {
 	const struct defaults_part *d = &f->defaults;
 	const struct limits_part *m = &f->limits;
-	const struct { bool has; int64_t from; int64_t *to; } ints[] = {
+	const struct {
+		bool has;
+		int64_t from;
+		int64_t *to;
+	} ints[] = {
 		{ d->has_memory_mb, d->memory_mb, &l->default_memory_mb },
 		{ d->has_disk_mb, d->disk_mb, &l->default_disk_mb },
 		{ d->has_idle_timeout_secs, d->idle_timeout_secs, &l->default_idle_timeout_secs },
 		{ m->has_max_memory_mb, m->max_memory_mb, &l->max_memory_mb },
 		{ m->has_max_disk_mb, m->max_disk_mb, &l->max_disk_mb },
-		{ m->has_max_idle_timeout_secs, m->max_idle_timeout_secs, &l->max_idle_timeout_secs },
+		{ m->has_max_idle_timeout_secs, m->max_idle_timeout_secs,
+			&l->max_idle_timeout_secs },
 		{ m->has_max_lifetime_secs, m->max_lifetime_secs, &l->max_lifetime_secs },
 		{ m->has_min_snapshot_every_secs, m->min_snapshot_every_secs,
 			&l->min_snapshot_every_secs },
@@ -136,15 +164,21 @@ static void take_numbers(const struct policy_file *f, struct limits *l)
 
 static int check_numbers(const struct limits *l, struct err *e)
 {
-	const struct { bool bad; const char *what; } rules[] = {
+	const struct {
+		bool bad;
+		const char *what;
+	} rules[] = {
 		{ !(l->max_cpus > 0), "limits.max_cpus must be above 0" },
 		{ l->max_memory_mb <= 0, "limits.max_memory_mb must be above 0" },
 		{ l->max_disk_mb <= 0, "limits.max_disk_mb must be above 0" },
-		{ l->max_idle_timeout_secs < 0, "limits.max_idle_timeout_secs must not be negative" },
+		{ l->max_idle_timeout_secs < 0,
+			"limits.max_idle_timeout_secs must not be negative" },
 		{ l->max_lifetime_secs < 0, "limits.max_lifetime_secs must not be negative" },
-		{ l->min_snapshot_every_secs < 1, "limits.min_snapshot_every_secs must be at least 1" },
+		{ l->min_snapshot_every_secs < 1,
+			"limits.min_snapshot_every_secs must be at least 1" },
 		{ l->max_snapshot_keep < 0, "limits.max_snapshot_keep must not be negative" },
-		{ l->min_metrics_export_secs < 1, "limits.min_metrics_export_secs must be at least 1" },
+		{ l->min_metrics_export_secs < 1,
+			"limits.min_metrics_export_secs must be at least 1" },
 		{ l->max_gpus < 0, "limits.max_gpus must not be negative" },
 		{ !(l->default_cpus > 0 && l->default_cpus <= l->max_cpus),
 			"defaults.cpus must be above 0 and within limits.max_cpus" },
@@ -155,7 +189,8 @@ static int check_numbers(const struct limits *l, struct err *e)
 		{ l->default_idle_timeout_secs < 0 ||
 				(l->max_idle_timeout_secs > 0 &&
 					(l->default_idle_timeout_secs == 0 ||
-						l->default_idle_timeout_secs > l->max_idle_timeout_secs)),
+						l->default_idle_timeout_secs >
+							l->max_idle_timeout_secs)),
 			"defaults.idle_timeout_secs must be within limits.max_idle_timeout_secs; "
 			"0 (never) needs a limit of 0" },
 	};
@@ -170,7 +205,8 @@ static int take_images(struct policy_file *f, struct server_policy *p, struct er
 {
 	for (size_t i = 0; i < f->images.n; i++)
 		if (!image_ref_ok(f->images.v[i]))
-			return err_set(e, ERR_INVALID_REQUEST, "images[%zu] is not an image reference", i);
+			return err_set(
+				e, ERR_INVALID_REQUEST, "images[%zu] is not an image reference", i);
 	if (f->default_image && !image_ref_ok(f->default_image))
 		return refuse(e, "default_image is not an image reference");
 	p->has_images = f->has_images;
@@ -180,8 +216,8 @@ static int take_images(struct policy_file *f, struct server_policy *p, struct er
 	if (!p->default_image)
 		return err_set(e, ERR_UNAVAILABLE, "out of memory");
 	if (p->has_images && !strs_has(&p->images, p->default_image))
-		return err_set(e, ERR_INVALID_REQUEST, "default_image \"%s\" is not on the list \"images\"",
-			p->default_image);
+		return err_set(e, ERR_INVALID_REQUEST,
+			"default_image \"%s\" is not on the list \"images\"", p->default_image);
 	return 0;
 }
 
@@ -211,7 +247,8 @@ static int take_net_default(const struct network_part *n, struct server_policy *
 	int mode = d->mode && *d->mode ? net_mode_of(d->mode) : NET_OPEN;
 
 	if (mode < 0)
-		return refuse(e, "network.default.mode must be \"none\", \"allowlist\" or \"open\"");
+		return refuse(
+			e, "network.default.mode must be \"none\", \"allowlist\" or \"open\"");
 	if (mode > (int)p->net_ceiling)
 		return refuse(e, "network.default is above network.ceiling");
 	p->net_default.mode = (enum net_mode)mode;
@@ -222,7 +259,8 @@ static int take_net_default(const struct network_part *n, struct server_policy *
 	if (d->has_allow && !d->allow.n)
 		return refuse(e, "network.default.allow is empty; mode \"none\" cuts the network");
 	if (d->has_allow)
-		return net_names_clean(&d->allow, "network.default.allow", &p->net_default.allow, e);
+		return net_names_clean(
+			&d->allow, "network.default.allow", &p->net_default.allow, e);
 	p->net_default.mode = NET_NONE; /* so that the built-in list is taken */
 	if (net_default_list(p, &p->net_default.allow, e) < 0)
 		return -1;
@@ -247,12 +285,14 @@ static int check_pools(const struct policy_file *f, const struct server_policy *
 	const struct pool_part *pools = f->pools.v;
 
 	for (size_t i = 0; i < f->pools.n; i++) {
-		const char *image = pools[i].image && *pools[i].image ? pools[i].image : p->default_image;
+		const char *image =
+			pools[i].image && *pools[i].image ? pools[i].image : p->default_image;
 		if (pools[i].size < 1 || pools[i].size > POOL_SIZE_MAX)
-			return err_set(e, ERR_INVALID_REQUEST, "pools[%zu].size must be from 1 to %d", i,
-				POOL_SIZE_MAX);
+			return err_set(e, ERR_INVALID_REQUEST,
+				"pools[%zu].size must be from 1 to %d", i, POOL_SIZE_MAX);
 		if (!image_ref_ok(image) || (p->has_images && !strs_has(&p->images, image)))
-			return err_set(e, ERR_INVALID_REQUEST, "pools[%zu].image may not be used here", i);
+			return err_set(
+				e, ERR_INVALID_REQUEST, "pools[%zu].image may not be used here", i);
 		for (size_t j = 0; j < i; j++)
 			if (!strcmp(image, pools[j].image && *pools[j].image ? pools[j].image
 									     : p->default_image))
@@ -260,7 +300,8 @@ static int check_pools(const struct policy_file *f, const struct server_policy *
 					"pools[%zu]: there is a pool for this image already", i);
 	}
 	if (f->pools.n)
-		return err_set(e, ERR_UNSUPPORTED, "pools are not supported by this server yet; remove them");
+		return err_set(e, ERR_UNSUPPORTED,
+			"pools are not supported by this server yet; remove them");
 	return 0;
 }
 
@@ -274,8 +315,8 @@ static int read_file(const char *path, char **ret, size_t *ret_len, struct err *
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_sys(e, errno, "policy file \"%s\"", path);
 	if (!S_ISREG(st.st_mode) || st.st_size > POLICY_FILE_MAX)
-		return err_set(e, ERR_INVALID_REQUEST, "policy file \"%s\" is not a file of at most 1 MiB",
-			path);
+		return err_set(e, ERR_INVALID_REQUEST,
+			"policy file \"%s\" is not a file of at most 1 MiB", path);
 	buf = malloc((size_t)st.st_size + 1);
 	if (!buf)
 		return err_set(e, ERR_UNAVAILABLE, "out of memory");
@@ -354,7 +395,8 @@ void server_policy_fit(struct server_policy *p, bool can_filter, bool can_open)
 		drop_to_none(p);
 		p->net_ceiling = NET_NONE;
 		strs_free(&p->may_allow);
-		log_warn("this host cannot filter the network: every sandbox gets network mode none");
+		log_warn(
+			"this host cannot filter the network: every sandbox gets network mode none");
 	} else if (can_filter && !can_open && p->net_ceiling == NET_OPEN) {
 		p->net_ceiling = NET_ALLOWLIST;
 		if (p->net_default.mode == NET_OPEN &&

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Two hash tables and the sums of what is given away. A live name is in by_name; the name of an ended
- * sandbox is only found by looking through the few that are kept. */
+/* Two hash tables and the sums of what is given away. A live name is in by_name; the name of an
+ * ended sandbox is only found by looking through the few that are kept. */
 #include "sandboxd/core/registry.h"
 
 #include "common/sys/mem.h"
@@ -20,7 +20,7 @@ void registry_fini(struct registry *r)
 	struct sandbox *s, *next;
 
 	HASH_CLEAR(hh_name, r->by_name);
-	HASH_ITER(hh_id, r->by_id, s, next) {
+	HASH_ITER (hh_id, r->by_id, s, next) {
 		HASH_DELETE(hh_id, r->by_id, s);
 		s->reg_in = false;
 		sandbox_unref(s);
@@ -84,7 +84,8 @@ static int cordoned(struct err *e)
 	return err_set(e, ERR_UNAVAILABLE, "this server is cordoned and takes no new sandboxes");
 }
 
-int registry_claim(struct registry *r, struct sandbox *s, const char *name, bool restored, struct err *e)
+int registry_claim(
+	struct registry *r, struct sandbox *s, const char *name, bool restored, struct err *e)
 {
 	int rc = 0;
 
@@ -208,7 +209,7 @@ static struct sandbox *newest_ended(struct registry *r, const char *name)
 
 	if (!*name)
 		return NULL;
-	HASH_ITER(hh_id, r->by_id, s, next)
+	HASH_ITER (hh_id, r->by_id, s, next)
 		if (!s->reg_live && !strcmp(s->reg_name, name) && (!best || newer(s, best)))
 			best = s;
 	return best;
@@ -243,7 +244,7 @@ int registry_all(struct registry *r, struct sandbox ***ret, size_t *ret_n)
 	pthread_mutex_lock(&r->lock);
 	v = calloc(HASH_CNT(hh_id, r->by_id) + 1, sizeof(*v));
 	if (v)
-		HASH_ITER(hh_id, r->by_id, s, next) {
+		HASH_ITER (hh_id, r->by_id, s, next) {
 			sandbox_ref(s);
 			v[n++] = s;
 		}
@@ -259,8 +260,12 @@ int registry_all(struct registry *r, struct sandbox ***ret, size_t *ret_n)
 void registry_figures(struct registry *r, struct registry_figures *ret)
 {
 	pthread_mutex_lock(&r->lock);
-	*ret = (struct registry_figures){ .cordoned = r->cordoned, .live = r->live,
-		.running = r->running, .ended = r->ended, .cpus = r->cpus, .memory_mb = r->memory_mb,
+	*ret = (struct registry_figures){ .cordoned = r->cordoned,
+		.live = r->live,
+		.running = r->running,
+		.ended = r->ended,
+		.cpus = r->cpus,
+		.memory_mb = r->memory_mb,
 		.disk_mb = r->disk_mb };
 	pthread_mutex_unlock(&r->lock);
 }

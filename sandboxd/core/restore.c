@@ -34,7 +34,8 @@ static int take_back(struct sandbox *s, struct err *e)
 {
 	struct core *c = s->core;
 
-	if (guest_connect(c->hub, s->run_dirfd, s->secret, s->generation, &proc_watch, s, &s->guest, e) < 0)
+	if (guest_connect(c->hub, s->run_dirfd, s->secret, s->generation, &proc_watch, s, &s->guest,
+		    e) < 0)
 		return -1;
 	if (guestfs_new(s->guest, &s->fs, e) < 0 || proc_restore(s, true, e) < 0 ||
 		registry_claim(&c->reg, s, s->name, true, e) < 0) {
@@ -126,7 +127,8 @@ static void settle(struct restore *re, const struct item *it)
 		store_drop_sandbox(re->c->store, s->id, false);
 	} else {
 		if (why.code)
-			log_warn("a sandbox could not be taken back id=%s reason=\"%s\"", s->id, why.msg);
+			log_warn("a sandbox could not be taken back id=%s reason=\"%s\"", s->id,
+				why.msg);
 		keep_as_ended(re, s, true);
 	}
 }
@@ -186,7 +188,8 @@ int restore_all(struct core *c, struct err *e)
 		return -1;
 	clean_run_folders(c);
 	if (re.taken_back || re.lost)
-		log_info("sandboxes of an earlier run taken_back=%u ended=%u", re.taken_back, re.lost);
+		log_info("sandboxes of an earlier run taken_back=%u ended=%u", re.taken_back,
+			re.lost);
 	lifetime_forget(c);
 	return 0;
 }

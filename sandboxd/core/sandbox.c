@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The object itself: references, its record, its folder. The record's JSON is ours alone; what a later
- * version adds is ignored by an earlier one, and what is missing gets the default. */
+/* The object itself: references, its record, its folder. The record's JSON is ours alone; what a
+ * later version adds is ignored by an earlier one, and what is missing gets the default. */
 #include "sandboxd/core/core_internal.h"
 
 #include "common/base/log.h"
@@ -114,9 +114,14 @@ uint64_t sandbox_save(struct sandbox *s, bool durable)
 	_cleanup_json_ json_t *env = map_json(&s->env);
 	_cleanup_free_ char *body_text = json_text(body);
 	char *env_text = s->state == SBX_TERMINATED ? NULL : json_text(env);
-	struct store_sandbox r = { .id = s->id, .seq = s->seq, .state = (int)s->state,
-		.created_ns = s->created_ns, .generation = s->generation, .boot = s->core->boot,
-		.body = body_text, .env = env_text };
+	struct store_sandbox r = { .id = s->id,
+		.seq = s->seq,
+		.state = (int)s->state,
+		.created_ns = s->created_ns,
+		.generation = s->generation,
+		.boot = s->core->boot,
+		.body = body_text,
+		.env = env_text };
 	uint64_t ticket;
 
 	if (!body_text || (!env_text && s->state != SBX_TERMINATED))
@@ -146,7 +151,8 @@ static int load_env(const json_t *body, const char *text, struct strmap *ret)
 
 	for (size_t i = 0; !text && i < json_array_size(names); i++)
 		if (json_is_string(json_array_get(names, i)))
-			json_object_set_new(o, json_string_value(json_array_get(names, i)), json_string(""));
+			json_object_set_new(
+				o, json_string_value(json_array_get(names, i)), json_string(""));
 	return json_is_object(o) ? map_from_json(o, ret) : -1;
 }
 
@@ -216,7 +222,8 @@ int sandbox_make_run_dir(struct sandbox *s)
 {
 	if (mkdirat(s->core->run_dirfd, s->id, 0700) < 0)
 		return -1;
-	s->run_dirfd = openat(s->core->run_dirfd, s->id, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	s->run_dirfd =
+		openat(s->core->run_dirfd, s->id, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (s->run_dirfd >= 0)
 		return 0;
 	unlinkat(s->core->run_dirfd, s->id, AT_REMOVEDIR);
@@ -227,7 +234,7 @@ int sandbox_make_run_dir(struct sandbox *s)
 static bool is_spool(const char *name, uint32_t next_num)
 {
 	return name[0] == 'p' && name[1] && strspn(name + 1, "0123456789") == strlen(name + 1) &&
-		strtoul(name + 1, NULL, 10) < next_num;
+	       strtoul(name + 1, NULL, 10) < next_num;
 }
 
 bool sandbox_clean_run_dir(struct sandbox *s, bool all)

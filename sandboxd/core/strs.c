@@ -168,7 +168,7 @@ int map_from_json(const json_t *o, struct strmap *ret)
 
 	if (map_reserve(ret, json_object_size(o)) < 0)
 		return -1;
-	json_object_foreach((json_t *)(size_t)o, key, v) {
+	json_object_foreach ((json_t *)(size_t)o, key, v) {
 		if (json_is_string(v) && map_push(ret, key, json_string_value(v)) == 0)
 			continue;
 		map_free(ret);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* PATCH, 8.6: everything is checked first, under the sandbox's lock; one bad field and nothing has
- * changed. Copies are made before the first field is touched, so that memory cannot fail in between. */
+ * changed. Copies are made before the first field is touched, so that memory cannot fail in
+ * between. */
 #include "sandboxd/core/core_internal.h"
 
 #include "common/sys/mem.h"
@@ -13,7 +14,7 @@
 bool update_body_empty(const struct update_body *b)
 {
 	return !b->has_name && !b->has_labels && !b->has_network && !b->has_idle_timeout_secs &&
-		!b->has_idle_action && !b->has_lifetime_secs && !b->has_metrics_export;
+	       !b->has_idle_action && !b->has_lifetime_secs && !b->has_metrics_export;
 }
 
 static int check_state(const struct sandbox *s, const struct update_body *b, struct err *e)
@@ -28,13 +29,16 @@ static int check_numbers(const struct limits *l, const struct update_body *b, st
 {
 	int64_t idle = b->idle_timeout_secs, life = b->lifetime_secs;
 
-	if (b->has_idle_timeout_secs && (idle < 0 || (l->max_idle_timeout_secs > 0 &&
-						(idle == 0 || idle > l->max_idle_timeout_secs))))
+	if (b->has_idle_timeout_secs &&
+		(idle < 0 || (l->max_idle_timeout_secs > 0 &&
+				     (idle == 0 || idle > l->max_idle_timeout_secs))))
 		return err_set(e, ERR_INVALID_REQUEST, "idle_timeout_secs must be from 1 to %lld",
 			(long long)l->max_idle_timeout_secs);
-	if (b->has_lifetime_secs && (life < 1 || life > INT32_MAX ||
-					    (l->max_lifetime_secs > 0 && life > l->max_lifetime_secs)))
-		return err_set(e, ERR_INVALID_REQUEST, "lifetime_secs is below 1 or above this server's limit");
+	if (b->has_lifetime_secs &&
+		(life < 1 || life > INT32_MAX ||
+			(l->max_lifetime_secs > 0 && life > l->max_lifetime_secs)))
+		return err_set(e, ERR_INVALID_REQUEST,
+			"lifetime_secs is below 1 or above this server's limit");
 	return 0;
 }
 
@@ -51,14 +55,16 @@ static int check_fields(const struct sandbox *s, const struct update_body *b, st
 	const struct core *c = s->core;
 
 	if (b->has_name && *b->name && !name_ok(b->name))
-		return err_set(e, ERR_INVALID_REQUEST, "name must be 1 to 63 lower-case letters, digits and "
-						       "dashes, and not start with a dash");
+		return err_set(e, ERR_INVALID_REQUEST,
+			"name must be 1 to 63 lower-case letters, digits and "
+			"dashes, and not start with a dash");
 	if (b->has_labels && check_labels(&b->labels, e) < 0)
 		return -1;
 	if (check_numbers(&c->policy->limits, b, e) < 0)
 		return -1;
 	if (b->has_idle_action && !*b->idle_action)
-		return err_set(e, ERR_INVALID_REQUEST, "idle_action must be \"terminate\" or \"suspend\"");
+		return err_set(
+			e, ERR_INVALID_REQUEST, "idle_action must be \"terminate\" or \"suspend\"");
 	if (b->has_idle_action && syntax_only(check_idle_action(c, b->idle_action, e), e) < 0)
 		return -1;
 	if (b->has_metrics_export &&
@@ -98,7 +104,10 @@ static json_t *updated_event(const struct update_body *b)
 	return o;
 }
 
-struct prepared { char *name; struct strmap labels; };
+struct prepared {
+	char *name;
+	struct strmap labels;
+};
 
 static int prepare(const struct update_body *b, struct prepared *p, struct err *e)
 {
@@ -136,8 +145,8 @@ static int update_locked(struct sandbox *s, const struct update_body *b, struct 
 	struct prepared p;
 	int rc = -1;
 
-	if (check_state(s, b, e) < 0 || check_fields(s, b, e) < 0 || check_capabilities(s, b, e) < 0 ||
-		prepare(b, &p, e) < 0)
+	if (check_state(s, b, e) < 0 || check_fields(s, b, e) < 0 ||
+		check_capabilities(s, b, e) < 0 || prepare(b, &p, e) < 0)
 		return -1;
 	if (!b->has_name || registry_rename(&s->core->reg, s, b->name, e) == 0) {
 		apply(s, b, &p);
@@ -162,7 +171,7 @@ int sandbox_update(struct sandbox *s, const struct update_body *b, bool backgrou
 		if (!background && s->idle_since_ms)
 			s->idle_since_ms = clock_mono_ms();
 		over = s->lifetime_secs > 0 &&
-			clock_wall_ns() >= s->created_ns + s->lifetime_secs * 1000000000;
+		       clock_wall_ns() >= s->created_ns + s->lifetime_secs * 1000000000;
 		sandbox_changed(s);
 		pthread_cond_broadcast(&s->changed);
 	}

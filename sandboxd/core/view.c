@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What the outside sees: the sandbox object, the capabilities, the node. Values of the environment and
- * secrets are not within reach of these functions' output. */
+/* What the outside sees: the sandbox object, the capabilities, the node. Values of the environment
+ * and secrets are not within reach of these functions' output. */
 #include "sandboxd/core/core_internal.h"
 
 #include "common/sys/mem.h"
@@ -129,7 +129,8 @@ json_t *core_capabilities_json(struct core *c)
 	json_t *o = json_object(), *caps = json_object();
 
 	for (int i = CAP_SNAPSHOT + 1; i < CAP_COUNT; i++)
-		json_object_set_new(caps, cap_word((enum cap)i), json_boolean(core_cap(c, (enum cap)i)));
+		json_object_set_new(
+			caps, cap_word((enum cap)i), json_boolean(core_cap(c, (enum cap)i)));
 	json_object_set_new(o, "api_version", json_string("v1"));
 	json_object_set_new(o, "backend", json_string(c->ops->name));
 	json_object_set_new(o, "capabilities", caps);
@@ -149,7 +150,8 @@ static json_t *amounts(double cpus, int64_t memory_mb, int64_t disk_mb)
 	return o;
 }
 
-/* What live sandboxes run from is ready without a pull; the default image is made ready at start. */
+/* What live sandboxes run from is ready without a pull; the default image is made ready at start.
+ */
 static json_t *images_json(struct core *c)
 {
 	struct strlist names = { NULL, 0 };
@@ -187,8 +189,9 @@ json_t *core_node_json(struct core *c)
 	json_object_set_new(o, "capabilities", core_capabilities_json(c));
 	json_object_set_new(o, "capacity",
 		amounts(c->capacity_cpus, c->capacity_memory_mb, c->capacity_disk_mb));
-	json_object_set_new(o, "free", amounts(c->capacity_cpus - f.cpus,
-		c->capacity_memory_mb - f.memory_mb, c->capacity_disk_mb - f.disk_mb));
+	json_object_set_new(o, "free",
+		amounts(c->capacity_cpus - f.cpus, c->capacity_memory_mb - f.memory_mb,
+			c->capacity_disk_mb - f.disk_mb));
 	json_object_set_new(o, "running", json_integer(f.running));
 	if (json_array_size(images))
 		json_object_set_new(o, "images", images);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Group commit: the owner takes everything that is queued into one transaction. While it syncs, the
- * next batch gathers. Each write stands in its own savepoint, so that one failure is not everybody's. */
+ * next batch gathers. Each write stands in its own savepoint, so that one failure is not
+ * everybody's. */
 #include "sandboxd/store/store.h"
 
 #include "common/base/log.h"
@@ -200,10 +201,10 @@ int store_open(const char *state_dir, struct store **ret, struct err *e)
 	cond_init_mono(&st->work);
 	cond_init_mono(&st->done);
 	st->last = &st->first;
-	if (db_open(path, &st->db, e) < 0 ||
-		db_migrate(st->db, steps, ARRAY_LEN(steps), e) < 0 ||
-		db_prepare(st->db, "INSERT OR REPLACE INTO sandbox(id, seq, state, created_ns,"
-				   " generation, secret, boot, body, env) VALUES(?,?,?,?,?,?,?,?,?)",
+	if (db_open(path, &st->db, e) < 0 || db_migrate(st->db, steps, ARRAY_LEN(steps), e) < 0 ||
+		db_prepare(st->db,
+			"INSERT OR REPLACE INTO sandbox(id, seq, state, created_ns,"
+			" generation, secret, boot, body, env) VALUES(?,?,?,?,?,?,?,?,?)",
 			&st->put, e) < 0 ||
 		db_prepare(st->db, "DELETE FROM sandbox WHERE id = ?", &st->drop, e) < 0)
 		goto fail;
@@ -331,19 +332,26 @@ int store_wait(struct store *st, uint64_t ticket, struct err *e)
 }
 
 int store_load_sandboxes(struct store *st,
-	int (*each)(void *arg, const struct store_sandbox *r, struct err *e), void *arg, struct err *e)
+	int (*each)(void *arg, const struct store_sandbox *r, struct err *e), void *arg,
+	struct err *e)
 {
 	struct db_stmt *q;
 	int rc;
 
-	if (db_prepare(st->db, "SELECT id, seq, state, created_ns, generation, secret, boot, body, env"
-			       " FROM sandbox ORDER BY seq", &q, e) < 0)
+	if (db_prepare(st->db,
+		    "SELECT id, seq, state, created_ns, generation, secret, boot, body, env"
+		    " FROM sandbox ORDER BY seq",
+		    &q, e) < 0)
 		return -1;
 	while ((rc = db_next(q, e)) == 1) {
-		struct store_sandbox r = { .id = db_text(q, 0), .seq = (uint64_t)db_int(q, 1),
-			.state = (int)db_int(q, 2), .created_ns = db_int(q, 3),
-			.generation = (uint64_t)db_int(q, 4), .boot = db_text(q, 6),
-			.body = db_text(q, 7), .env = db_text(q, 8) };
+		struct store_sandbox r = { .id = db_text(q, 0),
+			.seq = (uint64_t)db_int(q, 1),
+			.state = (int)db_int(q, 2),
+			.created_ns = db_int(q, 3),
+			.generation = (uint64_t)db_int(q, 4),
+			.boot = db_text(q, 6),
+			.body = db_text(q, 7),
+			.env = db_text(q, 8) };
 		size_t len;
 		const void *secret = db_blob(q, 5, &len);
 		if (secret && len == sizeof(r.secret))

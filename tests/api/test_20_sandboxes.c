@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Sandboxes over a real socket: what a create takes and refuses, in which order, what a listing and an
- * update do, and that no value of the environment ever comes out. */
+/* Sandboxes over a real socket: what a create takes and refuses, in which order, what a listing and
+ * an update do, and that no value of the environment ever comes out. */
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
@@ -25,12 +25,16 @@ static const char *text(const json_t *o, const char *key)
 	return json_string_value(json_object_get(o, key));
 }
 
-static void delete(const char *ref)
+static void delete (const char *ref)
 {
 	json_decref(rig_json(rig, "DELETE", rig_path("/v1/sandboxes/%s", ref), NULL, 204));
 }
 
-struct refusal { const char *body; int status; const char *code; };
+struct refusal {
+	const char *body;
+	int status;
+	const char *code;
+};
 static const struct refusal refusals[] = {
 	/* body */
 	{ "{\"bind\":1}", 400, "invalid_request" },
@@ -65,8 +69,8 @@ static const struct refusal refusals[] = {
 	{ "{\"volumes\":[{\"name\":\"v\",\"path\":\"/data/../etc\"}]}", 400, "invalid_request" },
 	{ "{\"volumes\":[{\"name\":\"v\",\"path\":\"/\"}]}", 400, "invalid_request" },
 	{ "{\"volumes\":[{\"name\":\"v\",\"path\":\"/data/\"}]}", 400, "invalid_request" },
-	{ "{\"volumes\":[{\"name\":\"v\",\"path\":\"/data\"},{\"name\":\"w\",\"path\":\"/data/inner\"}]}", 400,
-		"invalid_request" },
+	{ "{\"volumes\":[{\"name\":\"v\",\"path\":\"/data\"},{\"name\":\"w\",\"path\":\"/data/inner\"}]}",
+		400, "invalid_request" },
 	{ "{\"volumes\":[{\"name\":\"v\",\"path\":\"/a\"},{\"name\":\"v\",\"path\":\"/b\"}]}", 400,
 		"invalid_request" },
 	{ "{\"volumes\":[{\"name\":\"v\",\"path\":\"/data\"}]}", 501, "unsupported" },
@@ -101,22 +105,23 @@ static const struct refusal refusals[] = {
 	{ "{\"metrics_export\":{\"endpoint\":\"http://a.dev/\"}}", 400, "invalid_request" },
 	{ "{\"metrics_export\":{\"endpoint\":\"https://u:p@a.dev/\"}}", 400, "invalid_request" },
 	{ "{\"metrics_export\":{\"endpoint\":\"https://a.dev/?q\"}}", 400, "invalid_request" },
-	{ "{\"metrics_export\":{\"endpoint\":\"https://a.dev\",\"interval_secs\":9}}", 400, "invalid_request" },
+	{ "{\"metrics_export\":{\"endpoint\":\"https://a.dev\",\"interval_secs\":9}}", 400,
+		"invalid_request" },
 	{ "{\"metrics_export\":{\"endpoint\":\"https://a.dev\",\"headers\":{\"Host\":\"x\"}}}", 400,
 		"invalid_request" },
-	{ "{\"metrics_export\":{\"endpoint\":\"https://a.dev\",\"headers\":{\"A\":\"x\\ny\"}}}", 400,
-		"invalid_request" },
+	{ "{\"metrics_export\":{\"endpoint\":\"https://a.dev\",\"headers\":{\"A\":\"x\\ny\"}}}",
+		400, "invalid_request" },
 	{ "{\"metrics_export\":{\"endpoint\":\"https://a.dev\",\"header_secrets\":{}}}", 400,
 		"invalid_request" },
 	{ "{\"metrics_export\":{\"endpoint\":\"https://a.dev\"}}", 501, "unsupported" },
-	{ "{\"registry_login\":{\"registry\":\"bad host\",\"username\":\"u\",\"password\":\"p\"}}", 400,
-		"invalid_request" },
-	{ "{\"registry_login\":{\"registry\":\"r.dev\",\"username\":\"u:v\",\"password\":\"p\"}}", 400,
-		"invalid_request" },
-	{ "{\"registry_login\":{\"registry\":\"r.dev\",\"username\":\"u\",\"password\":\"p\\nq\"}}", 400,
-		"invalid_request" },
-	{ "{\"registry_login\":{\"registry\":\"r.dev:5000\",\"username\":\"u\",\"password\":\"p\"}}", 501,
-		"unsupported" },
+	{ "{\"registry_login\":{\"registry\":\"bad host\",\"username\":\"u\",\"password\":\"p\"}}",
+		400, "invalid_request" },
+	{ "{\"registry_login\":{\"registry\":\"r.dev\",\"username\":\"u:v\",\"password\":\"p\"}}",
+		400, "invalid_request" },
+	{ "{\"registry_login\":{\"registry\":\"r.dev\",\"username\":\"u\",\"password\":\"p\\nq\"}}",
+		400, "invalid_request" },
+	{ "{\"registry_login\":{\"registry\":\"r.dev:5000\",\"username\":\"u\",\"password\":\"p\"}}",
+		501, "unsupported" },
 	{ "{\"gpus\":-1}", 400, "invalid_request" },
 	{ "{\"gpus\":1}", 501, "unsupported" },
 	{ "{\"idle_action\":\"sleep\"}", 400, "invalid_request" },
@@ -168,13 +173,14 @@ static void a_create_answers_with_a_running_sandbox(void **state)
 	assert_null(json_object_get(o, "labels"));
 	json_decref(o);
 	for (int i = 0; i < 2; i++) {
-		got = rig_json(rig, "GET", rig_path("/v1/sandboxes/%s", i ? id : "first"), NULL, 200);
+		got = rig_json(
+			rig, "GET", rig_path("/v1/sandboxes/%s", i ? id : "first"), NULL, 200);
 		assert_string_equal(text(got, "id"), id);
 		json_decref(got);
 	}
-	delete(id);
-	delete(id);
-	delete("first");
+	delete (id);
+	delete (id);
+	delete ("first");
 	got = rig_json(rig, "GET", rig_path("/v1/sandboxes/%s", id), NULL, 200);
 	assert_string_equal(text(got, "state"), "terminated");
 	json_decref(got);
@@ -188,13 +194,13 @@ static void names_are_unique_among_the_live(void **state)
 
 	(void)state;
 	rig_refuses(rig, "POST", "/v1/sandboxes", "{\"name\":\"twin\"}", 409, "conflict");
-	delete(a);
+	delete (a);
 	b = strdup(rig_sandbox(rig, "{\"name\":\"twin\"}"));
 	assert_string_not_equal(a, b);
 	o = rig_json(rig, "GET", "/v1/sandboxes/twin", NULL, 200);
 	assert_string_equal(text(o, "id"), b);
 	json_decref(o);
-	delete(b);
+	delete (b);
 	free(a);
 	free(b);
 }
@@ -207,7 +213,8 @@ static void an_unknown_sandbox_is_not_found(void **state)
 	rig_refuses(rig, "GET", "/v1/sandboxes/sbx_0000000000000000", NULL, 404, "not_found");
 	rig_refuses(rig, "PATCH", "/v1/sandboxes/never-made", "{\"name\":\"x\"}", 404, "not_found");
 	rig_refuses(rig, "PATCH", "/v1/sandboxes/never-made", "{}", 400, "invalid_request");
-	rig_refuses(rig, "GET", "/v1/sandboxes/sbx_0000000000000000/events", NULL, 404, "not_found");
+	rig_refuses(
+		rig, "GET", "/v1/sandboxes/sbx_0000000000000000/events", NULL, 404, "not_found");
 }
 
 static void values_of_the_environment_never_come_out(void **state)
@@ -232,7 +239,7 @@ static void values_of_the_environment_never_come_out(void **state)
 	assert_null(strstr(a.body, "zq7secret"));
 	assert_non_null(strstr(a.body, "API_TOKEN"));
 	answer_free(&a);
-	delete(id);
+	delete (id);
 	free(id);
 }
 
@@ -240,24 +247,31 @@ static void labels_filter_the_listing(void **state)
 {
 	char *a = strdup(rig_sandbox(rig, "{\"labels\":{\"suite.mark\":\"m=1\",\"b\":\"\"}}"));
 	char *b = strdup(rig_sandbox(rig, "{\"labels\":{\"suite.mark\":\"m=1-other\"}}"));
-	static const struct { const char *query; size_t n; } rows[] = {
-		{ "label=suite.mark=m=1", 1 }, { "label=suite.mark%3Dm%3D1", 1 },
-		{ "label=suite.mark=m=1&label=b=", 1 }, { "label=b=", 1 },
-		{ "label=suite.mark=m=1&label=suite.mark=m=1-other", 0 }, { "label=none=x", 0 },
+	static const struct {
+		const char *query;
+		size_t n;
+	} rows[] = {
+		{ "label=suite.mark=m=1", 1 },
+		{ "label=suite.mark%3Dm%3D1", 1 },
+		{ "label=suite.mark=m=1&label=b=", 1 },
+		{ "label=b=", 1 },
+		{ "label=suite.mark=m=1&label=suite.mark=m=1-other", 0 },
+		{ "label=none=x", 0 },
 		{ "other=1&label=suite.mark=m=1-other", 1 },
 	};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		json_t *o = rig_json(rig, "GET", rig_path("/v1/sandboxes?%s", rows[i].query), NULL, 200);
+		json_t *o = rig_json(
+			rig, "GET", rig_path("/v1/sandboxes?%s", rows[i].query), NULL, 200);
 		assert_int_equal(json_array_size(json_object_get(o, "sandboxes")), rows[i].n);
 		json_decref(o);
 	}
 	rig_refuses(rig, "GET", "/v1/sandboxes?label=nokey", NULL, 400, "invalid_request");
 	rig_refuses(rig, "GET", "/v1/sandboxes?label==v", NULL, 400, "invalid_request");
 	rig_refuses(rig, "GET", "/v1/sandboxes?label=a=%zz", NULL, 400, "invalid_request");
-	delete(a);
-	delete(b);
+	delete (a);
+	delete (b);
 	free(a);
 	free(b);
 }
@@ -271,7 +285,8 @@ static void one_bad_field_and_nothing_changes(void **state)
 {
 	static const struct refusal rows[] = {
 		{ "{\"name\":\"Upper Case\",\"labels\":{\"a\":\"b\"}}", 400, "invalid_request" },
-		{ "{\"name\":\"good-name\",\"labels\":{\"a\":\"\\u001b\"}}", 400, "invalid_request" },
+		{ "{\"name\":\"good-name\",\"labels\":{\"a\":\"\\u001b\"}}", 400,
+			"invalid_request" },
 		{ "{\"name\":\"good-name\",\"idle_timeout_secs\":-1}", 400, "invalid_request" },
 		{ "{\"idle_timeout_secs\":0}", 400, "invalid_request" },
 		{ "{\"idle_timeout_secs\":604801}", 400, "invalid_request" },
@@ -293,8 +308,8 @@ static void one_bad_field_and_nothing_changes(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		json_t *o;
 		print_message("%s\n", rows[i].body);
-		rig_refuses(rig, "PATCH", rig_path("/v1/sandboxes/%s", id), rows[i].body, rows[i].status,
-			rows[i].code);
+		rig_refuses(rig, "PATCH", rig_path("/v1/sandboxes/%s", id), rows[i].body,
+			rows[i].status, rows[i].code);
 		o = rig_json(rig, "GET", rig_path("/v1/sandboxes/%s", id), NULL, 200);
 		assert_string_equal(text(o, "name"), "steady");
 		assert_string_equal(text(json_object_get(o, "labels"), "k"), "v");
@@ -302,16 +317,18 @@ static void one_bad_field_and_nothing_changes(void **state)
 		json_decref(o);
 	}
 	rig_refuses(rig, "GET", "/v1/sandboxes/good-name", NULL, 404, "not_found");
-	delete(other);
-	delete(id);
-	rig_refuses(rig, "PATCH", rig_path("/v1/sandboxes/%s", id), "{\"labels\":{}}", 409, "conflict");
+	delete (other);
+	delete (id);
+	rig_refuses(
+		rig, "PATCH", rig_path("/v1/sandboxes/%s", id), "{\"labels\":{}}", 409, "conflict");
 	free(other);
 	free(id);
 }
 
 static void a_live_sandbox_can_be_renamed_relabelled_and_retimed(void **state)
 {
-	char *id = strdup(rig_sandbox(rig, "{\"name\":\"old-name\",\"labels\":{\"a\":\"1\",\"b\":\"2\"}}"));
+	char *id = strdup(
+		rig_sandbox(rig, "{\"name\":\"old-name\",\"labels\":{\"a\":\"1\",\"b\":\"2\"}}"));
 	json_t *o;
 
 	(void)state;
@@ -332,14 +349,15 @@ static void a_live_sandbox_can_be_renamed_relabelled_and_retimed(void **state)
 	assert_null(json_object_get(o, "name"));
 	assert_null(json_object_get(o, "labels"));
 	json_decref(o);
-	delete(id);
+	delete (id);
 	free(id);
 }
 
 static void the_listing_is_newest_first(void **state)
 {
 	char *a = strdup(rig_sandbox(rig, NULL)), *b = strdup(rig_sandbox(rig, NULL));
-	json_t *o = rig_json(rig, "GET", "/v1/sandboxes", NULL, 200), *l = json_object_get(o, "sandboxes");
+	json_t *o = rig_json(rig, "GET", "/v1/sandboxes", NULL, 200),
+	       *l = json_object_get(o, "sandboxes");
 	const char *last = "~";
 
 	(void)state;
@@ -350,8 +368,8 @@ static void the_listing_is_newest_first(void **state)
 		last = text(json_array_get(l, i), "created_at");
 	}
 	json_decref(o);
-	delete(a);
-	delete(b);
+	delete (a);
+	delete (b);
 	free(a);
 	free(b);
 }
@@ -365,7 +383,8 @@ static void node_and_cordon_count_what_is_given_away(void **state)
 	n1 = rig_json(rig, "GET", "/v1/node", NULL, 200);
 	assert_int_equal(json_integer_value(json_object_get(n1, "running")),
 		json_integer_value(json_object_get(n0, "running")) + 1);
-	assert_int_equal(json_integer_value(json_object_get(json_object_get(n1, "free"), "memory_mb")),
+	assert_int_equal(
+		json_integer_value(json_object_get(json_object_get(n1, "free"), "memory_mb")),
 		json_integer_value(json_object_get(json_object_get(n0, "free"), "memory_mb")) - 10);
 	assert_true(json_is_false(json_object_get(n1, "cordoned")));
 	assert_non_null(json_object_get(json_object_get(n1, "capabilities"), "instance"));
@@ -373,7 +392,7 @@ static void node_and_cordon_count_what_is_given_away(void **state)
 	assert_true(json_is_true(json_object_get(n2, "cordoned")));
 	rig_refuses(rig, "POST", "/v1/sandboxes", "{}", 503, "unavailable");
 	json_decref(rig_json(rig, "POST", "/v1/node/cordon", "{\"cordoned\":false}", 200));
-	delete(id);
+	delete (id);
 	json_decref(n0);
 	json_decref(n1);
 	json_decref(n2);
@@ -398,7 +417,8 @@ static void a_server_with_a_longest_life_gives_every_sandbox_one(void **state)
 	json_t *o;
 
 	(void)state;
-	rig_refuses(own, "POST", "/v1/sandboxes", "{\"lifetime_secs\":7201}", 400, "invalid_request");
+	rig_refuses(
+		own, "POST", "/v1/sandboxes", "{\"lifetime_secs\":7201}", 400, "invalid_request");
 	o = rig_json(own, "POST", "/v1/sandboxes", NULL, 201);
 	assert_int_equal(json_integer_value(json_object_get(o, "lifetime_secs")), 7200);
 	json_decref(o);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Look for the secret everywhere: answers, events, files of the state directory, modes of those files. */
+/* Look for the secret everywhere: answers, events, files of the state directory, modes of those
+ * files. */
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
@@ -52,14 +53,18 @@ static void look(struct rig *r, const char *what)
 static void secrets_stay_where_they_belong(void **state)
 {
 	struct rig *r = rig_new(NULL);
-	char *id = strdup(rig_sandbox(r, "{\"env\":{\"DB_PASS\":\"" X "-1\"},\"labels\":{\"team\":\"a\"}}"));
+	char *id = strdup(
+		rig_sandbox(r, "{\"env\":{\"DB_PASS\":\"" X "-1\"},\"labels\":{\"team\":\"a\"}}"));
 	static const char *const bad[] = {
-		"{\"env\":{\"LD_PRELOAD\":\"" X "-6\"}}", "{\"env\":{\"0A\":\"" X "-6\"}}",
+		"{\"env\":{\"LD_PRELOAD\":\"" X "-6\"}}",
+		"{\"env\":{\"0A\":\"" X "-6\"}}",
 		"{\"env\":{\"A\":[\"" X "-6\"]}}",
-		"{\"registry_login\":{\"registry\":\"bad host\",\"username\":\"u\",\"password\":\"" X "-7\"}}",
+		"{\"registry_login\":{\"registry\":\"bad host\",\"username\":\"u\",\"password\":\"" X
+		"-7\"}}",
 		"{\"metrics_export\":{\"endpoint\":\"http://u:" X "-8@h/\",\"headers\":"
 		"{\"Authorization\":\"" X "-9\"}}}",
-		"{\"metrics_export\":{\"endpoint\":\"https://h/\",\"headers\":{\"A\":\"" X "-9\\n\"}}}",
+		"{\"metrics_export\":{\"endpoint\":\"https://h/\",\"headers\":{\"A\":\"" X
+		"-9\\n\"}}}",
 	};
 	struct answer a;
 
@@ -72,7 +77,8 @@ static void secrets_stay_where_they_belong(void **state)
 	}
 	json_decref(rig_json(r, "POST", rig_path("/v1/sandboxes/%s/run", id),
 		"{\"argv\":[\"sh\",\"-c\",\"true\",\"x\"],\"env\":{\"T\":\"" X "-3\"},"
-		"\"stdin\":\"enE3c2VjcmV0LTQ=\"}", 200));
+		"\"stdin\":\"enE3c2VjcmV0LTQ=\"}",
+		200));
 	a = rig_send(r, "GET", rig_path("/v1/sandboxes/%s/events", id), NULL, NULL, NULL, 0);
 	assert_int_equal(a.status, 200);
 	assert_null(strstr(a.body, X));

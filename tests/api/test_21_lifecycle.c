@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Lives of sandboxes: races for a name, idleness, lifetime, endings, forgetting, following the list and
- * the events. */
+/* Lives of sandboxes: races for a name, idleness, lifetime, endings, forgetting, following the list
+ * and the events. */
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
@@ -30,7 +30,7 @@ static const char *text(const json_t *o, const char *key)
 	return json_string_value(json_object_get(o, key));
 }
 
-static void delete(const char *ref)
+static void delete (const char *ref)
 {
 	json_decref(rig_json(rig, "DELETE", rig_path("/v1/sandboxes/%s", ref), NULL, 204));
 }
@@ -62,12 +62,17 @@ static void assert_last_event(const char *id, const char *type, const char *reas
 }
 
 #define RACERS 12
-struct racer { const char *method, *path, *body; int status; pthread_t t; };
+struct racer {
+	const char *method, *path, *body;
+	int status;
+	pthread_t t;
+};
 
 static void *race_one(void *arg)
 {
 	struct racer *r = arg;
-	struct answer a = rig_send(rig, r->method, r->path, NULL, NULL, r->body, r->body ? strlen(r->body) : 0);
+	struct answer a = rig_send(
+		rig, r->method, r->path, NULL, NULL, r->body, r->body ? strlen(r->body) : 0);
 
 	r->status = a.status;
 	answer_free(&a);
@@ -94,7 +99,8 @@ static void of_many_creates_with_one_name_one_wins(void **state)
 	(void)state;
 	for (int round = 0; round < 3; round++) {
 		for (size_t i = 0; i < RACERS; i++)
-			r[i] = (struct racer){ "POST", "/v1/sandboxes", "{\"name\":\"only\"}", 0, 0 };
+			r[i] = (struct racer){ "POST", "/v1/sandboxes", "{\"name\":\"only\"}", 0,
+				0 };
 		assert_int_equal(race(r, RACERS, 201), 1);
 		for (size_t i = 0; i < RACERS; i++)
 			assert_true(r[i].status == 201 || r[i].status == 409);
@@ -117,8 +123,8 @@ static void of_two_renames_to_one_name_one_wins(void **state)
 	r[1] = (struct racer){ "PATCH", pb, "{\"name\":\"prize\"}", 0, 0 };
 	assert_int_equal(race(r, 2, 200), 1);
 	assert_int_equal(r[0].status + r[1].status, 200 + 409);
-	delete(a);
-	delete(b);
+	delete (a);
+	delete (b);
 	free(a);
 	free(b);
 }
@@ -151,7 +157,8 @@ static void a_client_that_hangs_up_makes_one_or_none(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 10; i++) {
-		int fd = rig_open(rig, "POST", "/v1/sandboxes", NULL, NULL, "{\"name\":\"probe\"}", 16);
+		int fd = rig_open(
+			rig, "POST", "/v1/sandboxes", NULL, NULL, "{\"name\":\"probe\"}", 16);
 		struct answer a;
 		usleep((unsigned)(i * 700));
 		close(fd);
@@ -162,7 +169,8 @@ static void a_client_that_hangs_up_makes_one_or_none(void **state)
 	}
 	/* the last hang-up may not have been read yet when the delete came */
 	for (int i = 0; i < 200; i++) {
-		struct answer a = rig_send(rig, "POST", "/v1/sandboxes", NULL, NULL, "{\"name\":\"probe\"}", 16);
+		struct answer a = rig_send(
+			rig, "POST", "/v1/sandboxes", NULL, NULL, "{\"name\":\"probe\"}", 16);
 		int status = a.status;
 		answer_free(&a);
 		a = rig_send(rig, "DELETE", "/v1/sandboxes/probe", NULL, NULL, NULL, 0);
@@ -195,11 +203,12 @@ static void a_create_that_fails_leaves_nothing_and_frees_its_name(void **state)
 	for (int i = 0; i < 10; i++) {
 		struct answer a;
 		for (size_t k = 0; k < ARRAY_LEN(bad); k++) {
-			a = rig_send(rig, "POST", "/v1/sandboxes", NULL, NULL, bad[k], strlen(bad[k]));
+			a = rig_send(
+				rig, "POST", "/v1/sandboxes", NULL, NULL, bad[k], strlen(bad[k]));
 			assert_true(a.status == 404 || a.status == 400);
 			answer_free(&a);
 		}
-		delete(rig_sandbox(rig, "{\"name\":\"probe\"}"));
+		delete (rig_sandbox(rig, "{\"name\":\"probe\"}"));
 		if (i == 3)
 			before = open_descriptors();
 	}
@@ -242,8 +251,9 @@ static void a_background_request_is_no_use(void **state)
 
 	(void)state;
 	for (int i = 0; i < 100 && !has_ended(id); i++) {
-		struct answer a = rig_send(rig, "GET", rig_path("/v1/sandboxes/%s/dirs?path=/tmp", id),
-			"Sandbox-Background: 1\r\n", NULL, NULL, 0);
+		struct answer a =
+			rig_send(rig, "GET", rig_path("/v1/sandboxes/%s/dirs?path=/tmp", id),
+				"Sandbox-Background: 1\r\n", NULL, NULL, 0);
 		answer_free(&a);
 		usleep(80000);
 	}
@@ -287,7 +297,8 @@ static void a_lifetime_moves_both_ways_and_into_the_past(void **state)
 	json_t *o;
 
 	(void)state;
-	json_decref(rig_json(rig, "PATCH", rig_path("/v1/sandboxes/%s", id), "{\"lifetime_secs\":1000}", 200));
+	json_decref(rig_json(
+		rig, "PATCH", rig_path("/v1/sandboxes/%s", id), "{\"lifetime_secs\":1000}", 200));
 	usleep(1100000);
 	assert_true(in_state(id, "running"));
 	o = rig_json(rig, "PATCH", rig_path("/v1/sandboxes/%s", id), "{\"lifetime_secs\":1}", 200);
@@ -306,13 +317,16 @@ static void a_terminated_sandbox_refuses_work_and_keeps_its_records(void **state
 	(void)state;
 	assert_int_equal(rig_sh(rig, id, "echo kept", &out), 0);
 	free(out);
-	delete(id);
-	rig_refuses(rig, "POST", rig_path("/v1/sandboxes/%s/run", id), "{\"argv\":[\"true\"]}", 409, "conflict");
-	rig_refuses(rig, "GET", rig_path("/v1/sandboxes/%s/files?path=/x", id), NULL, 409, "conflict");
+	delete (id);
+	rig_refuses(rig, "POST", rig_path("/v1/sandboxes/%s/run", id), "{\"argv\":[\"true\"]}", 409,
+		"conflict");
+	rig_refuses(
+		rig, "GET", rig_path("/v1/sandboxes/%s/files?path=/x", id), NULL, 409, "conflict");
 	o = rig_json(rig, "GET", rig_path("/v1/sandboxes/%s/processes", id), NULL, 200);
 	assert_int_equal(json_array_size(json_object_get(o, "processes")), 1);
 	json_decref(o);
-	a = rig_send(rig, "GET", rig_path("/v1/sandboxes/%s/processes/1/output", id), NULL, NULL, NULL, 0);
+	a = rig_send(rig, "GET", rig_path("/v1/sandboxes/%s/processes/1/output", id), NULL, NULL,
+		NULL, 0);
 	assert_int_equal(a.status, 200);
 	assert_non_null(strstr(a.body, "a2VwdAo="));
 	assert_non_null(strstr(a.body, "{\"exit_code\":0}"));
@@ -331,11 +345,12 @@ static void a_follower_gets_the_exit_when_the_sandbox_ends(void **state)
 	(void)state;
 	json_decref(rig_json(rig, "POST", rig_path("/v1/sandboxes/%s/processes", id),
 		"{\"argv\":[\"sleep\",\"600\"]}", 201));
-	fd = rig_open(rig, "GET", rig_path("/v1/sandboxes/%s/processes/1/output", id), NULL, NULL, NULL, 0);
+	fd = rig_open(rig, "GET", rig_path("/v1/sandboxes/%s/processes/1/output", id), NULL, NULL,
+		NULL, 0);
 	head = httpc_head(fd);
 	assert_int_equal(head.status, 200);
 	answer_free(&head);
-	delete("again");
+	delete ("again");
 	second = strdup(rig_sandbox(rig, "{\"name\":\"again\"}"));
 	line = httpc_line(fd, &st);
 	assert_non_null(line);
@@ -346,7 +361,7 @@ static void a_follower_gets_the_exit_when_the_sandbox_ends(void **state)
 	o = rig_json(rig, "GET", "/v1/sandboxes/again/processes", NULL, 200);
 	assert_int_equal(json_array_size(json_object_get(o, "processes")), 0);
 	json_decref(o);
-	delete(second);
+	delete (second);
 	free(second);
 	free(id);
 }
@@ -366,12 +381,13 @@ static void a_client_that_does_not_read_holds_no_end_up(void **state)
 	assert_int_equal(a.status, 204);
 	answer_free(&a);
 	free(big);
-	fd = rig_open(rig, "GET", rig_path("/v1/sandboxes/%s/files?path=/tmp/big", id), NULL, NULL, NULL, 0);
+	fd = rig_open(rig, "GET", rig_path("/v1/sandboxes/%s/files?path=/tmp/big", id), NULL, NULL,
+		NULL, 0);
 	a = httpc_head(fd); /* and not a byte more */
 	assert_int_equal(a.status, 200);
 	answer_free(&a);
 	clock_gettime(CLOCK_MONOTONIC, &t0);
-	delete(id);
+	delete (id);
 	clock_gettime(CLOCK_MONOTONIC, &t1);
 	assert_true(t1.tv_sec - t0.tv_sec < 3);
 	close(fd);
@@ -386,11 +402,11 @@ static void the_hundred_newest_ended_ones_are_kept(void **state)
 	(void)state;
 	rig = own;
 	first = strdup(rig_sandbox(rig, "{\"name\":\"the-first\"}"));
-	delete(first);
+	delete (first);
 	second = strdup(rig_sandbox(rig, NULL));
-	delete(second);
+	delete (second);
 	for (int i = 0; i < 99; i++)
-		delete(rig_sandbox(rig, NULL));
+		delete (rig_sandbox(rig, NULL));
 	rig_refuses(rig, "GET", rig_path("/v1/sandboxes/%s", first), NULL, 404, "not_found");
 	rig_refuses(rig, "GET", "/v1/sandboxes/the-first", NULL, 404, "not_found");
 	assert_true(in_state(second, "terminated"));
@@ -441,17 +457,18 @@ static void a_watch_tells_what_is_there_and_what_changes(void **state)
 		json_decref(line);
 	} while (true);
 	json_decref(line);
-	json_decref(rig_json(rig, "PATCH", rig_path("/v1/sandboxes/%s", id), "{\"labels\":{}}", 200));
+	json_decref(
+		rig_json(rig, "PATCH", rig_path("/v1/sandboxes/%s", id), "{\"labels\":{}}", 200));
 	line = next_op(fd, &st, "gone");
 	assert_string_equal(text(line, "id"), id);
 	json_decref(line);
-	delete(old);
+	delete (old);
 	line = next_op(fd, &st, "put");
 	assert_string_equal(text(json_object_get(line, "sandbox"), "state"), "terminated");
 	json_decref(line);
 	close(fd);
 	httpc_stream_free(&st);
-	delete(id);
+	delete (id);
 	free(old);
 	free(id);
 }
@@ -466,7 +483,7 @@ static void events_are_followed_from_a_number(void **state)
 	int fd;
 
 	(void)state;
-	delete(rig_sandbox(rig, NULL));
+	delete (rig_sandbox(rig, NULL));
 	all = rig_send(rig, "GET", "/v1/events", NULL, NULL, NULL, 0);
 	assert_int_equal(all.status, 200);
 	last = strstr(all.body, "{\"seq\":");
@@ -475,7 +492,8 @@ static void events_are_followed_from_a_number(void **state)
 	assert_non_null(last);
 	seq = strtoll(last + 7, NULL, 10);
 	answer_free(&all);
-	fd = rig_open(rig, "GET", rig_path("/v1/events?after=%lld&follow=1", seq), NULL, NULL, NULL, 0);
+	fd = rig_open(
+		rig, "GET", rig_path("/v1/events?after=%lld&follow=1", seq), NULL, NULL, NULL, 0);
 	head = httpc_head(fd);
 	assert_int_equal(head.status, 200);
 	answer_free(&head);
@@ -488,7 +506,7 @@ static void events_are_followed_from_a_number(void **state)
 	close(fd);
 	httpc_stream_free(&st);
 	rig_refuses(rig, "GET", "/v1/events?after=x", NULL, 400, "invalid_request");
-	delete(id);
+	delete (id);
 	free(id);
 }
 

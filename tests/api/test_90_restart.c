@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The server goes and comes back: what it was told to keep goes on with the same processes, what it was
- * told not to keep has ended, and nothing is left behind. */
+/* The server goes and comes back: what it was told to keep goes on with the same processes, what it
+ * was told not to keep has ended, and nothing is left behind. */
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
@@ -71,7 +71,8 @@ static void kept_sandboxes_go_on(void **state)
 			"application/octet-stream", "it\n", 3);
 		assert_int_equal(a.status, 204);
 		answer_free(&a);
-		a = rig_send(r, "GET", rig_path("/v1/sandboxes/%s/processes/1/output", id), NULL, NULL, NULL, 0);
+		a = rig_send(r, "GET", rig_path("/v1/sandboxes/%s/processes/1/output", id), NULL,
+			NULL, NULL, 0);
 		assert_non_null(strstr(a.body, "{\"exit_code\":3}"));
 		answer_free(&a);
 	}
@@ -90,7 +91,8 @@ static void the_name_stays_claimed_and_numbers_go_on(void **state)
 	free(out);
 	rig_restart(r);
 	rig_refuses(r, "POST", "/v1/sandboxes", "{\"name\":\"claimed\"}", 409, "conflict");
-	o = rig_json(r, "POST", rig_path("/v1/sandboxes/%s/processes", id), "{\"argv\":[\"true\"]}", 201);
+	o = rig_json(r, "POST", rig_path("/v1/sandboxes/%s/processes", id), "{\"argv\":[\"true\"]}",
+		201);
 	assert_int_equal(json_integer_value(json_object_get(o, "pid")), 2);
 	json_decref(o);
 	rig_free(r);
@@ -161,7 +163,8 @@ static void ended_sandboxes_stay_readable_over_a_restart(void **state)
 	json_decref(rig_json(r, "DELETE", rig_path("/v1/sandboxes/%s", id), NULL, 204));
 	rig_restart(r);
 	assert_state(r, id, "terminated");
-	a = rig_send(r, "GET", rig_path("/v1/sandboxes/%s/processes/1/output", id), NULL, NULL, NULL, 0);
+	a = rig_send(
+		r, "GET", rig_path("/v1/sandboxes/%s/processes/1/output", id), NULL, NULL, NULL, 0);
 	assert_int_equal(a.status, 200);
 	assert_non_null(strstr(a.body, "a2VwdAo="));
 	answer_free(&a);
@@ -191,7 +194,8 @@ static void nothing_is_left_in_the_run_folder(void **state)
 
 	(void)state;
 	for (int i = 0; i < 5; i++)
-		json_decref(rig_json(r, "DELETE", rig_path("/v1/sandboxes/%s", rig_sandbox(r, NULL)), NULL, 204));
+		json_decref(rig_json(r, "DELETE",
+			rig_path("/v1/sandboxes/%s", rig_sandbox(r, NULL)), NULL, 204));
 	assert_int_equal(run_folders(r), 0);
 	rig_sandbox(r, NULL);
 	assert_int_equal(run_folders(r), 1);

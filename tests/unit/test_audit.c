@@ -12,7 +12,9 @@
 
 #define ID "sbx_00000000000000a1"
 
-struct box { char dir[64], path[96]; };
+struct box {
+	char dir[64], path[96];
+};
 
 static int make_box(void **state)
 {
@@ -72,7 +74,8 @@ static void events_come_back_in_order_and_only_of_that_sandbox(void **state)
 	audit_event(a, "sandbox.created", "sbx_00000000000000b2", NULL);
 	audit_event(a, "process.started", ID, json_pack("{s:i,s:s}", "pid", 1, "program", "sh"));
 	/* a value that mentions another id is not that sandbox's event */
-	audit_event(a, "file.read", ID, json_pack("{s:s}", "path", "\"sandbox\":\"sbx_00000000000000b2\""));
+	audit_event(a, "file.read", ID,
+		json_pack("{s:s}", "path", "\"sandbox\":\"sbx_00000000000000b2\""));
 	assert_int_equal(audit_read(a, ID, &events, &cut, NULL), 0);
 	assert_int_equal(json_array_size(events), 3);
 	first = json_array_get(events, 0);
@@ -153,14 +156,16 @@ static void a_full_file_moves_on_and_is_still_read(void **state)
 	memset(pad, 'p', sizeof(pad) - 1);
 	audit_event(a, "sandbox.created", ID, NULL);
 	for (int i = 0; i < 150; i++)
-		audit_event(a, "file.read", "sbx_00000000000000b2", json_pack("{s:s}", "path", pad));
+		audit_event(
+			a, "file.read", "sbx_00000000000000b2", json_pack("{s:s}", "path", pad));
 	audit_event(a, "sandbox.terminated", ID, NULL);
 	snprintf(path, sizeof(path), "%s.1", b->path);
 	assert_int_equal(stat(path, &st), 0);
 	assert_true(st.st_size <= 8 * 1024 * 1024);
 	assert_int_equal(count(a, ID, &cut), 2);
 	for (int i = 0; i < 900; i++)
-		audit_event(a, "file.read", "sbx_00000000000000b2", json_pack("{s:s}", "path", pad));
+		audit_event(
+			a, "file.read", "sbx_00000000000000b2", json_pack("{s:s}", "path", pad));
 	snprintf(path, sizeof(path), "%s.5", b->path);
 	assert_int_equal(stat(path, &st), 0);
 	snprintf(path, sizeof(path), "%s.6", b->path);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The network rule as rows: a server's policy, a request, the resolved policy or the refusal. The rows
- * are the worked examples of the node contract and the field case about patterns. */
+/* The network rule as rows: a server's policy, a request, the resolved policy or the refusal. The
+ * rows are the worked examples of the node contract and the field case about patterns. */
 #include "tests/support/test.h"
 
 #include "common/api/types.h"
@@ -16,13 +16,15 @@ static const struct row examples[] = {
 	{ NULL, NULL, "{\"allow\":[\"github.com\",\"pypi.org\"],\"mode\":\"allowlist\"}" },
 	{ NULL, "{}", "{\"allow\":[\"github.com\",\"pypi.org\"],\"mode\":\"allowlist\"}" },
 	{ NULL, "{\"mode\":\"none\"}", "{\"allow\":null,\"mode\":\"none\"}" },
-	{ NULL, "{\"mode\":\"none\",\"deny\":[\"x.example.com\"]}", "{\"allow\":null,\"mode\":\"none\"}" },
+	{ NULL, "{\"mode\":\"none\",\"deny\":[\"x.example.com\"]}",
+		"{\"allow\":null,\"mode\":\"none\"}" },
 	{ NULL, "{\"mode\":\"none\",\"allow\":[]}", "{\"allow\":null,\"mode\":\"none\"}" },
 	{ NULL, "{\"mode\":\"none\",\"allow\":[\"github.com\"]}", "invalid_request" },
 	{ NULL, "{\"mode\":\"open\"}", "refused" },
 	{ NULL, "{\"mode\":\"all\"}", "invalid_request" },
 	{ NULL, "{\"mode\":\"Open\"}", "invalid_request" },
-	{ NULL, "{\"mode\":\"allowlist\"}", "{\"allow\":[\"github.com\",\"pypi.org\"],\"mode\":\"allowlist\"}" },
+	{ NULL, "{\"mode\":\"allowlist\"}",
+		"{\"allow\":[\"github.com\",\"pypi.org\"],\"mode\":\"allowlist\"}" },
 	{ NULL, "{\"mode\":\"allowlist\",\"allow\":null,\"deny\":[\"Gist.GitHub.com.\",\"gist.github.com\"]}",
 		"{\"allow\":[\"github.com\",\"pypi.org\"],\"deny\":[\"gist.github.com\"],"
 		"\"mode\":\"allowlist\"}" },
@@ -45,8 +47,10 @@ static const struct row examples[] = {
 	{ NULL, "{\"mode\":\"allowlist\",\"allow\":[\"attacker.net\"]}", "refused" },
 	{ NULL, "{\"mode\":\"allowlist\",\"allow\":[\"*\"]}", "invalid_request" },
 	{ NULL, "{\"mode\":\"allowlist\",\"allow\":[\"https://github.com\"]}", "invalid_request" },
-	{ NULL, "{\"mode\":\"allowlist\",\"deny\":[\"https://example.com/path\"]}", "invalid_request" },
-	{ NULL, "{\"mode\":\"\",\"allow\":[\"pypi.org\"]}", "{\"allow\":[\"pypi.org\"],\"mode\":\"allowlist\"}" },
+	{ NULL, "{\"mode\":\"allowlist\",\"deny\":[\"https://example.com/path\"]}",
+		"invalid_request" },
+	{ NULL, "{\"mode\":\"\",\"allow\":[\"pypi.org\"]}",
+		"{\"allow\":[\"pypi.org\"],\"mode\":\"allowlist\"}" },
 	{ NULL, "{\"allow\":[\"pypi.org\"]}", "{\"allow\":[\"pypi.org\"],\"mode\":\"allowlist\"}" },
 	{ NULL, "{\"mode\":\"allowlist\",\"groups\":[\"web\"]}", "invalid_request" },
 	{ NULL, "{\"mode\":\"allowlist\",\"groups\":null}",
@@ -57,7 +61,8 @@ static const struct row examples[] = {
 	{ "[]", "{\"mode\":\"allowlist\",\"allow\":[\"api.example.com\"]}", "refused" },
 	{ "[]", "{\"mode\":\"allowlist\",\"allow\":[\"github.com\"]}",
 		"{\"allow\":[\"github.com\"],\"mode\":\"allowlist\"}" },
-	{ "[\"a.example.com\"]", "{\"mode\":\"allowlist\",\"allow\":[\"*.example.com\"]}", "refused" },
+	{ "[\"a.example.com\"]", "{\"mode\":\"allowlist\",\"allow\":[\"*.example.com\"]}",
+		"refused" },
 	/* a pattern ends at a label, and nothing is quietly changed or dropped */
 	{ "[\"*\"]", "{\"allow\":[\"*example.com\"]}", "invalid_request" },
 	{ "[\"*\"]", "{\"allow\":[\"a.*.com\"]}", "invalid_request" },
@@ -75,7 +80,8 @@ static const struct row examples[] = {
 	{ "[\"*\"]", "{\"allow\":[\"a.com\\u0000.b\"]}", "invalid_request" },
 	{ "[\"*\"]", "{\"allow\":[7]}", "invalid_request" },
 	{ "[\"*\"]", "{\"allow\":[null]}", "invalid_request" },
-	{ "[\"*\"]", "{\"allow\":[\"A.EXAMPLE.Com.\"]}", "{\"allow\":[\"a.example.com\"],\"mode\":\"allowlist\"}" },
+	{ "[\"*\"]", "{\"allow\":[\"A.EXAMPLE.Com.\"]}",
+		"{\"allow\":[\"a.example.com\"],\"mode\":\"allowlist\"}" },
 };
 
 static void set_names(const char *text, struct strlist *l)
@@ -84,7 +90,7 @@ static void set_names(const char *text, struct strlist *l)
 	size_t i;
 
 	strs_free(l);
-	json_array_foreach(a, i, v)
+	json_array_foreach (a, i, v)
 		assert_int_equal(strs_add(l, json_string_value(v)), 0);
 	json_decref(a);
 }
@@ -95,7 +101,8 @@ static void example_policy(struct server_policy *p, const char *may_allow)
 	p->net_default.mode = NET_ALLOWLIST;
 	p->net_ceiling = NET_ALLOWLIST;
 	set_names("[\"github.com\",\"pypi.org\"]", &p->net_default.allow);
-	set_names(may_allow ? may_allow : "[\"*.example.com\",\"registry.npmjs.org\"]", &p->may_allow);
+	set_names(may_allow ? may_allow : "[\"*.example.com\",\"registry.npmjs.org\"]",
+		&p->may_allow);
 }
 
 /* The answer as text with sorted keys, or the error's word. Caller frees. */
@@ -110,9 +117,9 @@ static char *answer(const struct server_policy *p, const char *request)
 
 	if (request)
 		rc = json_parse_object(request, strlen(request), &o, &e) < 0 ||
-				schema_decode(network_fields, o, &b, &e) < 0
-			? -1
-			: 0;
+				     schema_decode(network_fields, o, &b, &e) < 0
+			     ? -1
+			     : 0;
 	if (rc == 0)
 		rc = net_policy_resolve(p, request ? &b : NULL, &got, &e);
 	json_decref(o);
@@ -136,7 +143,8 @@ static void the_worked_examples_hold(void **state)
 		got = answer(&p, examples[i].request);
 		if (strcmp(got, examples[i].want))
 			fail_msg("row %zu: %s gives %s, not %s", i,
-				examples[i].request ? examples[i].request : "(none)", got, examples[i].want);
+				examples[i].request ? examples[i].request : "(none)", got,
+				examples[i].want);
 		free(got);
 		server_policy_free(&p);
 	}

@@ -76,7 +76,8 @@ static void a_name_finds_the_live_one_then_the_newest_ended(void **state)
 
 static void a_taken_name_is_a_conflict_and_a_cordon_unavailable(void **state)
 {
-	struct sandbox *a = claim("sbx_000000000000000a", 1, "n"), *b = make("sbx_000000000000000b", 2);
+	struct sandbox *a = claim("sbx_000000000000000a", 1, "n"),
+		       *b = make("sbx_000000000000000b", 2);
 	struct err e = ERR_NULL;
 
 	(void)state;
@@ -95,7 +96,8 @@ static void a_taken_name_is_a_conflict_and_a_cordon_unavailable(void **state)
 
 static void a_rename_moves_the_name(void **state)
 {
-	struct sandbox *a = claim("sbx_000000000000000a", 1, "n"), *b = claim("sbx_000000000000000b", 2, NULL);
+	struct sandbox *a = claim("sbx_000000000000000a", 1, "n"),
+		       *b = claim("sbx_000000000000000b", 2, NULL);
 	struct err e = ERR_NULL;
 
 	(void)state;
@@ -114,7 +116,8 @@ static void a_rename_moves_the_name(void **state)
 
 static void what_is_given_away_comes_back(void **state)
 {
-	struct sandbox *a = claim("sbx_000000000000000a", 1, NULL), *b = claim("sbx_000000000000000b", 2, NULL);
+	struct sandbox *a = claim("sbx_000000000000000a", 1, NULL),
+		       *b = claim("sbx_000000000000000b", 2, NULL);
 	struct registry_figures f;
 
 	(void)state;

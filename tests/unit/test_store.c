@@ -13,7 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct box { char dir[64]; };
+struct box {
+	char dir[64];
+};
 
 static int make_dir(void **state)
 {
@@ -52,14 +54,25 @@ static struct store *open_store(const struct box *b)
 
 static void put(struct store *st, const char *id, int state, const char *env)
 {
-	struct store_sandbox r = { .id = id, .seq = 7, .state = state, .created_ns = 123456789,
-		.generation = 3, .secret = "0123456789abcde", .boot = "boot", .body = "{\"a\":1}",
+	struct store_sandbox r = { .id = id,
+		.seq = 7,
+		.state = state,
+		.created_ns = 123456789,
+		.generation = 3,
+		.secret = "0123456789abcde",
+		.boot = "boot",
+		.body = "{\"a\":1}",
 		.env = env };
 
 	assert_int_equal(store_wait(st, store_put_sandbox(st, &r, true), NULL), 0);
 }
 
-struct loaded { int n; int state; char env[64], id[64]; uint64_t generation; };
+struct loaded {
+	int n;
+	int state;
+	char env[64], id[64];
+	uint64_t generation;
+};
 static int load_one(void *arg, const struct store_sandbox *r, struct err *e)
 {
 	struct loaded *l = arg;
@@ -162,15 +175,20 @@ static void the_files_are_private(void **state)
 }
 
 #define WRITERS 16
-#define WRITES 20
-struct writer { struct store *st; int n; };
+#define WRITES  20
+struct writer {
+	struct store *st;
+	int n;
+};
 static void *write_many(void *arg)
 {
 	const struct writer *w = arg;
 
 	for (int i = 0; i < WRITES; i++) {
 		char id[32];
-		struct store_sandbox r = { .id = id, .body = "{\"a\":1}", .secret = "0123456789abcde" };
+		struct store_sandbox r = {
+			.id = id, .body = "{\"a\":1}", .secret = "0123456789abcde"
+		};
 		snprintf(id, sizeof(id), "sbx_%d_%d", w->n, i);
 		if (store_wait(w->st, store_put_sandbox(w->st, &r, true), NULL) < 0)
 			return NULL;
