@@ -16,7 +16,7 @@ $(FUZZ_BINS): $(O)/fuzz/%: $(O)/obj/tests/fuzz/fuzz_%.o $(O)/obj/tests/fuzz/llvm
 		-lcmocka $(LIBS_sandboxd) $(LIBS_sbxfs)
 fuzz-bins: $(FUZZ_BINS)
 fuzz: ## fuzz every parser of untrusted bytes for FUZZ_SECS each (needs clang)
-	@$(MAKE) --no-print-directory O=$(O)-fuzz CC=clang SAN=asan CFLAGS=-fsanitize=fuzzer-no-link fuzz-bins
+	@$(MAKE) --no-print-directory O=$(O)-fuzz CC='clang -fsanitize=fuzzer-no-link' SAN=asan fuzz-bins
 	@for n in $(FUZZ_NAMES); do \
 		mkdir -p $(O)-fuzz/corpus/$$n $(O)-fuzz/found; \
 		echo "fuzz $$n"; \
