@@ -6,7 +6,7 @@ TEST_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(TEST_SRCS))
 TEST_LIB  := $(filter-out $(O)/obj/sandboxd/main.o $(O)/obj/sbxfs/main.o,$(call objs,tests/support sandboxd sbxfs $(SERVERLIB) $(CLIENTLIB) $(COMMON)))
 $(O)/tests/libtest.a: $(TEST_LIB)
 	@mkdir -p $(@D)
-	@rm -f $@ && ar rcs $@ $^
+	@rm -f $@ && ar qcs $@ $^
 $(TEST_BINS): $(O)/tests/%: $(O)/obj/tests/%.o $(O)/tests/libtest.a
 	@mkdir -p $(@D)
 	$(call say,LD)
@@ -15,5 +15,19 @@ $(O)/bench/bench: $(O)/obj/tests/bench/bench.o $(O)/lib/libsbx.a
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_client)
-tests-build: $(TEST_BINS)
+# The attacks that run inside a sandbox, and a broker that starts guest processes as guest root.
+$(O)/tests/linux/attack: $(O)/guest/tests/linux/attack.o
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(MUSL) $(GUEST_LDFLAGS) -o $@ $^
+$(O)/tests/linux/root/build.o: sandboxd/priv/build.c
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) -DGUEST_UID=0 -c -o $@ $<
+$(O)/tests/linux/root/sbx-priv: $(O)/tests/linux/root/build.o $(filter-out $(O)/obj/sandboxd/priv/build.o,$(call objs,sandboxd/priv common/sys))
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_priv)
+	$(Q)for p in shim init worker; do ln -sf ../../../bin/sbx-$$p $(@D)/sbx-$$p; done
+tests-build: $(TEST_BINS) $(O)/tests/linux/attack $(O)/tests/linux/root/sbx-priv
 .SECONDARY:

@@ -177,14 +177,14 @@ void images_clean(struct broker *b)
 		size_t n = strlen(de->d_name);
 		if (de->d_name[0] == '.') {
 			if (n > 4 && strcmp(de->d_name + n - 4, ".tmp") == 0)
-				(void)tree_remove(b->env.layers, de->d_name);
+				(void)fake_tree_remove(b->env.layers, de->d_name);
 			continue;
 		}
 		if (!has_newer(b->env.layers, de->d_name))
 			continue;
 		box_each(b->env.boxes, note_use, &u);
 		if (!u.yes)
-			(void)tree_remove(b->env.layers, de->d_name);
+			(void)fake_tree_remove(b->env.layers, de->d_name);
 	}
 	if (d)
 		closedir(d);

@@ -142,7 +142,9 @@ int root_statics(int priv, struct fail *f)
 	mnt = make_fs("tmpfs", opts, SAFE | MOUNT_ATTR_NOEXEC, f);
 	if (mnt < 0)
 		return mnt;
+	mode_t mask = umask(0); /* everybody inside reads these */
 	r = fill_statics(mnt, f);
+	umask(mask);
 	if (r == 0 && (r = set_attr(mnt, MOUNT_ATTR_RDONLY, -1)) < 0)
 		fail_set(f, r, "make the masks read-only");
 	if (r == 0 && (r = move_onto(mnt, dir)) < 0)

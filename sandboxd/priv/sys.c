@@ -106,7 +106,7 @@ static int remove_inside(int fd)
 	while ((de = readdir(d))) {
 		if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0)
 			continue;
-		int one = tree_remove(dirfd(d), de->d_name);
+		int one = fake_tree_remove(dirfd(d), de->d_name);
 		if (one < 0 && r == 0)
 			r = one;
 	}
@@ -114,7 +114,7 @@ static int remove_inside(int fd)
 	return r;
 }
 
-int tree_remove(int parent, const char *name)
+int fake_tree_remove(int parent, const char *name)
 {
 	int fd, r;
 

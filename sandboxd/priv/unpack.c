@@ -272,7 +272,7 @@ int unpack_import(const struct unpack_env *env, int tar, const char *layer, stru
 
 	signal(SIGCHLD, SIG_DFL);
 	snprintf(tmp, sizeof(tmp), ".%s.tmp", layer);
-	(void)tree_remove(env->layers, tmp);
+	(void)fake_tree_remove(env->layers, tmp);
 	dir = dir_make(env->layers, tmp, 0755);
 	if (dir < 0)
 		return fail_set(f, dir, "make the layer's folder");
@@ -283,7 +283,7 @@ int unpack_import(const struct unpack_env *env, int tar, const char *layer, stru
 	if (r == 0 && renameat(env->layers, tmp, env->layers, layer) < 0)
 		r = fail_set(f, errno, "name the layer");
 	if (r < 0)
-		(void)tree_remove(env->layers, tmp);
+		(void)fake_tree_remove(env->layers, tmp);
 	else
 		(void)fsync(env->layers);
 	return r;
