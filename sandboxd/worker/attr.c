@@ -98,6 +98,15 @@ int attr_get(struct worker *w, int fd, const char *name, bool follow, struct fil
 	return 0;
 }
 
+bool attr_is_mount_root(int fd)
+{
+	struct statx x;
+
+	memset(&x, 0, sizeof(x));
+	return syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_TYPE, &x) == 0 &&
+		(x.stx_attributes & STATX_ATTR_MOUNT_ROOT);
+}
+
 /* We hold the right to keep set-id bits, so the kernel leaves them where it would take them from
  * anybody else who writes. */
 int attr_drop_setid(struct worker *w, int fd, struct files_attr *a)

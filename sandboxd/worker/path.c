@@ -11,6 +11,7 @@
 #include <linux/openat2.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -66,6 +67,13 @@ int path_check_type(int fd, bool dir_ok)
 	return S_ISDIR(st.st_mode) ? -EISDIR : -FILES_E_NOTREG;
 }
 
+/* A file of procfs that the sandbox may not see has an empty read-only one mounted on it. */
+static bool is_mask(int fd, const struct statfs *fs)
+{
+	return ((unsigned long)fs->f_type & 0xffffffffUL) == TMPFS_MAGIC && (fs->f_flags & ST_RDONLY) &&
+		path_check_type(fd, false) == 0 && attr_is_mount_root(fd);
+}
+
 int path_check_fs(int fd)
 {
 	static const unsigned long refused[] = {
@@ -80,7 +88,7 @@ int path_check_fs(int fd)
 	for (size_t i = 0; i < ARRAY_LEN(refused); i++)
 		if (((unsigned long)fs.f_type & 0xffffffffUL) == refused[i])
 			return -FILES_E_REFUSED;
-	return 0;
+	return is_mask(fd, &fs) ? -FILES_E_REFUSED : 0;
 }
 
 static int check_data(int fd, bool dir_ok)
@@ -95,15 +103,6 @@ static int check_data(int fd, bool dir_ok)
 	return r;
 }
 
-/* A masked file of procfs is an empty one that nobody may open: it is refused like its neighbours. */
-static int why_denied(const struct worker *w, const char *path)
-{
-	const char *last;
-	_cleanup_close_ int parent = path_parent(w, path, &last);
-
-	return parent >= 0 && path_check_fs(parent) == -FILES_E_REFUSED ? -FILES_E_REFUSED : -EACCES;
-}
-
 int path_open_data(const struct worker *w, const char *path, int flags, bool follow, bool dir_ok)
 {
 	int nofollow = follow ? 0 : O_NOFOLLOW;
@@ -116,8 +115,6 @@ int path_open_data(const struct worker *w, const char *path, int flags, bool fol
 	if (r < 0)
 		return r;
 	_cleanup_close_ int fd = path_open(w, path, flags | nofollow | O_NONBLOCK | O_NOCTTY, 0);
-	if (fd == -EACCES)
-		return why_denied(w, path);
 	if (fd < 0)
 		return fd == -ENXIO ? -FILES_E_NOTREG : fd;
 	r = check_data(fd, dir_ok);

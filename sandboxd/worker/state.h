@@ -87,6 +87,7 @@ int path_mkdirs(const struct worker *w, const char *dir);
 
 /* attr.c */
 int attr_get(struct worker *w, int fd, const char *name, bool follow, struct files_attr *ret);
+bool attr_is_mount_root(int fd);
 int attr_drop_setid(struct worker *w, int fd, struct files_attr *a);
 ssize_t attr_target(int dirfd, const char *name, char *buf, size_t size);
 int attr_chmod(const struct worker *w, int pathfd, int dirfd, const char *name, mode_t mode);
