@@ -20,7 +20,8 @@ CLIENTLIB := client/lib
 
 LIBS_sandboxd := -lmicrohttpd -lgnutls -ljansson -lsqlite3 -lcrypto -lssl -lpthread
 LIBS_priv     := -larchive -lseccomp
-LIBS_client   := -lcurl -ljansson -lssl -lcrypto -lpthread
+# libcurl is loaded at run time, for TCP and TLS endpoints only: client/lib/curl_load.h.
+LIBS_client   := -ljansson -lpthread
 LIBS_sbxfs    := $(shell pkg-config --libs fuse3 2>/dev/null || echo -lfuse3) $(LIBS_client)
 FUSE_CFLAGS   := $(shell pkg-config --cflags fuse3 2>/dev/null || echo -I/usr/include/fuse3)
 $(O)/obj/sbxfs/%.o: CFLAGS += $(FUSE_CFLAGS)
@@ -58,7 +59,7 @@ $(eval $(call guest_prog,worker))
 $(O)/lib/libsbx.a: $(call objs,$(CLIENTLIB) $(COMMON))
 	@mkdir -p $(@D)
 	$(call say,AR)
-	$(Q)rm -f $@ && ar rcs $@ $^
+	$(Q)rm -f $@ && ar qcs $@ $^
 $(O)/lib/libsbx.so.1: $(call objs,$(CLIENTLIB) $(COMMON)) client/lib/sbx.map
 	@mkdir -p $(@D)
 	$(call say,LD)

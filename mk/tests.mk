@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: MIT
 # C tests: each tests/{unit,contract,api}/test_*.c is one cmocka program, linked with everything but
-# the mains. tests/support/*.c is linked into each.
+# the mains. tests/support/*.c is linked into each. Those of tests/fs hold the mount's parts instead of
+# the server's: two programs may use one name for two things.
 TEST_SRCS := $(sort $(wildcard tests/unit/test_*.c tests/contract/test_*.c tests/api/test_*.c tests/fs/test_*.c tests/cli/test_*.c))
 TEST_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(TEST_SRCS))
-TEST_LIB  := $(filter-out $(O)/obj/sandboxd/main.o $(O)/obj/sbxfs/main.o,$(call objs,tests/support sandboxd sbxfs $(SERVERLIB) $(CLIENTLIB) $(COMMON)))
+TEST_LIB  := $(filter-out $(O)/obj/sandboxd/main.o,$(call objs,tests/support sandboxd $(SERVERLIB) $(CLIENTLIB) $(COMMON)))
 $(O)/tests/libtest.a: $(TEST_LIB)
 	@mkdir -p $(@D)
 	@rm -f $@ && ar qcs $@ $^
-$(TEST_BINS): $(O)/tests/%: $(O)/obj/tests/%.o $(O)/tests/libtest.a
+FS_TEST_BINS := $(filter $(O)/tests/fs/%,$(TEST_BINS))
+FS_TEST_LIB  := $(filter-out $(O)/obj/sbxfs/main.o,$(call objs,sbxfs $(CLIENTLIB) $(COMMON)))
+$(FS_TEST_BINS): $(O)/tests/%: $(O)/obj/tests/%.o $(FS_TEST_LIB)
 	@mkdir -p $(@D)
 	$(call say,LD)
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< $(O)/tests/libtest.a $(O)/tests/libtest.a -lcmocka $(LIBS_sandboxd) $(LIBS_sbxfs)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -lcmocka $(LIBS_sbxfs)
+$(filter-out $(FS_TEST_BINS),$(TEST_BINS)): $(O)/tests/%: $(O)/obj/tests/%.o $(O)/tests/libtest.a
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< $(O)/tests/libtest.a $(O)/tests/libtest.a -lcmocka $(LIBS_sandboxd) $(LIBS_client)
 $(O)/bench/bench: $(O)/obj/tests/bench/bench.o $(O)/lib/libsbx.a
 	@mkdir -p $(@D)
 	$(call say,LD)

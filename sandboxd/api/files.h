@@ -49,7 +49,7 @@ void text_fmt(struct text *t, const char *fmt, ...) __attribute__((format(printf
 /* "key":"…" and, when needed, ,"key_b64":"…" */
 void text_name(struct text *t, const char *key, const char *s, size_t len);
 /* A JSON string of bytes by the rule above; true when it is the bytes themselves. */
-bool text_json(struct text *t, const char *s, size_t len);
+bool filetext_json(struct text *t, const char *s, size_t len);
 void text_b64(struct text *t, const void *buf, size_t len);
 /* The members of Attr without braces. */
 void text_attr(struct text *t, const struct files_attr *a, const char *target, size_t target_len);

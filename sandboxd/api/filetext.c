@@ -91,7 +91,7 @@ static void escape(struct text *t, unsigned char c)
 	text_fmt(t, "\\u%04x", c);
 }
 
-bool text_json(struct text *t, const char *s, size_t len)
+bool filetext_json(struct text *t, const char *s, size_t len)
 {
 	bool exact = true;
 	size_t plain = 0;
@@ -135,7 +135,7 @@ void text_b64(struct text *t, const void *buf, size_t len)
 void text_name(struct text *t, const char *key, const char *s, size_t len)
 {
 	text_fmt(t, "\"%s\":", key);
-	if (text_json(t, s, len))
+	if (filetext_json(t, s, len))
 		return;
 	text_fmt(t, ",\"%s_b64\":", key);
 	text_b64(t, s, len);
@@ -185,7 +185,7 @@ void text_error(struct text *t, const struct err *e, bool with_errno)
 	const char *name = with_errno && e->sys ? err_errno_name(e->sys) : NULL;
 
 	text_fmt(t, "{\"code\":\"%s\",\"message\":", err_word(e->code));
-	text_json(t, e->msg, strlen(e->msg));
+	filetext_json(t, e->msg, strlen(e->msg));
 	if (name)
 		text_fmt(t, ",\"errno\":\"%s\"", name);
 	text_add(t, "}", 1);

@@ -355,7 +355,7 @@ static void tell_names(struct text *t, const struct guestfs_result *r)
 	text_str(t, "\"names\":[");
 	for (size_t i = 0, n = 0; i < r->data_len; i += strlen(r->data + i) + 1) {
 		text_str(t, n++ ? "," : "");
-		text_json(t, r->data + i, strlen(r->data + i));
+		filetext_json(t, r->data + i, strlen(r->data + i));
 	}
 	text_str(t, "]");
 }

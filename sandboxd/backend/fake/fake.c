@@ -109,7 +109,7 @@ static int fake_create(struct backend *b, const struct backend_spec *spec, const
 	if (ret < 0) {
 		(void)unlinkat(run, "pid", 0);
 		(void)unlinkat(run, "sock", 0);
-		(void)tree_remove(dir, spec->id);
+		(void)fake_tree_remove(dir, spec->id);
 	}
 	return ret;
 }
@@ -126,7 +126,7 @@ static int fake_destroy(struct backend *b, const char *id, struct err *e)
 		(void)unlinkat(run, "sock", 0);
 		(void)unlinkat(run, "pid", 0);
 	}
-	int sys = id_is_sandbox(id) && dir >= 0 ? tree_remove(dir, id) : 0;
+	int sys = id_is_sandbox(id) && dir >= 0 ? fake_tree_remove(dir, id) : 0;
 	return sys < 0 ? err_sys(e, -sys, "folder of sandbox %s", id) : 0;
 }
 

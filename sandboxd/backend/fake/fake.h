@@ -20,7 +20,7 @@ struct fake_run { /* contents of run/<id>/pid */
 
 /* tree.c */
 int tree_make(int dirfd, const char *name, const char *hostname, int *ret_root_fd, struct err *e);
-int tree_remove(int dirfd, const char *name); /* 0 or -errno; follows nothing, leaves no mount */
+int fake_tree_remove(int dirfd, const char *name); /* 0 or -errno; follows nothing, leaves no mount */
 
 /* launch.c: starts the three programs; they outlive the caller. */
 int fake_launch(const struct backend *b, const struct backend_spec *spec, int run_dirfd, int root_fd,

@@ -64,7 +64,7 @@ int tree_make(int dirfd, const char *name, const char *hostname, int *ret_root_f
 	_cleanup_close_ int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	int r = fd < 0 ? -errno : fill(fd, hostname);
 	if (r < 0) {
-		(void)tree_remove(dirfd, name);
+		(void)fake_tree_remove(dirfd, name);
 		return err_sys(e, -r, "folder of sandbox %s", name);
 	}
 	*ret_root_fd = steal_fd(&fd);
@@ -142,7 +142,7 @@ static int empty(int fd, int top, unsigned depth)
 	return r;
 }
 
-int tree_remove(int dirfd, const char *name)
+int fake_tree_remove(int dirfd, const char *name)
 {
 	_cleanup_close_ int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
