@@ -2,6 +2,7 @@
 /* The transport over TCP and TLS. The transfer library repeats a request by itself when a kept-alive
  * connection turns out dead; that is right for GET and HEAD only, so any other method is refused a
  * second connection once its first byte may have left (prereq and open_socket below). */
+#include "client/lib/curl_load.h"
 #include "client/lib/exchange.h"
 
 #include "common/sys/mem.h"
@@ -42,7 +43,7 @@ static size_t on_header(char *p, size_t size, size_t n, void *arg)
 	struct transfer *t = arg;
 	long status = 0;
 
-	curl_easy_getinfo(t->easy, CURLINFO_RESPONSE_CODE, &status);
+	K->easy_getinfo(t->easy, CURLINFO_RESPONSE_CODE, &status);
 	t->x->status = (int)status;
 	return exchange_header(t->x, p, size * n) ? size * n : 0;
 }
@@ -72,38 +73,78 @@ static void set_method(CURL *c, const struct sbx_request *q, bool has_body)
 {
 	bool get = !strcmp(q->method, "GET"), head = !strcmp(q->method, "HEAD");
 
-	curl_easy_setopt(c, CURLOPT_UPLOAD, 0L);
-	curl_easy_setopt(c, CURLOPT_POSTFIELDS, NULL);
-	curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, NULL);
+	K->easy_setopt(c, CURLOPT_UPLOAD, 0L);
+	K->easy_setopt(c, CURLOPT_POSTFIELDS, NULL);
+	K->easy_setopt(c, CURLOPT_CUSTOMREQUEST, NULL);
 	if (get || (!has_body && !strcmp(q->method, "DELETE"))) {
-		curl_easy_setopt(c, CURLOPT_HTTPGET, 1L);
+		K->easy_setopt(c, CURLOPT_HTTPGET, 1L);
 	} else if (head) {
-		curl_easy_setopt(c, CURLOPT_NOBODY, 1L);
+		K->easy_setopt(c, CURLOPT_NOBODY, 1L);
 	} else if (q->on_read) {
-		curl_easy_setopt(c, CURLOPT_UPLOAD, 1L);
-		curl_easy_setopt(c, CURLOPT_INFILESIZE_LARGE,
+		K->easy_setopt(c, CURLOPT_UPLOAD, 1L);
+		K->easy_setopt(c, CURLOPT_INFILESIZE_LARGE,
 			(curl_off_t)(q->body_len ? (curl_off_t)q->body_len : -1));
 	} else {
-		curl_easy_setopt(c, CURLOPT_POST, 1L);
-		curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->body_len);
-		curl_easy_setopt(c, CURLOPT_POSTFIELDS, q->body ? q->body : "");
+		K->easy_setopt(c, CURLOPT_POST, 1L);
+		K->easy_setopt(c, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->body_len);
+		K->easy_setopt(c, CURLOPT_POSTFIELDS, q->body ? q->body : "");
 	}
 	if (!get && !head)
-		curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, q->method);
+		K->easy_setopt(c, CURLOPT_CUSTOMREQUEST, q->method);
+}
+
+/* Appends to the list; on failure frees it and gives NULL. */
+static struct curl_slist *header_add(struct curl_slist *l, const char *name, const char *value)
+{
+	_cleanup_free_ char *line = NULL;
+	struct curl_slist *more;
+
+	if (asprintf(&line, "%s:%s%s", name, *value ? " " : "", value) < 0) {
+		line = NULL;
+		K->slist_free_all(l);
+		return NULL;
+	}
+	more = K->slist_append(l, line);
+	explicit_bzero(line, strlen(line));
+	if (!more)
+		K->slist_free_all(l);
+	return more;
+}
+
+/* Authorization, Sandbox-Background and the empty Expect. NULL: out of memory. */
+static struct curl_slist *headers_base(struct sbx *s, bool background)
+{
+	char token[SBX_TOKEN_MAX + sizeof("Bearer ")];
+	struct curl_slist *l = NULL;
+	bool has;
+
+	pthread_mutex_lock(&s->lock);
+	has = s->token != NULL;
+	if (has)
+		snprintf(token, sizeof(token), "Bearer %s", s->token);
+	pthread_mutex_unlock(&s->lock);
+	l = header_add(NULL, "Expect", "");
+	if (l && has)
+		l = header_add(l, "Authorization", token);
+	if (has)
+		explicit_bzero(token, sizeof(token));
+	if (l && background)
+		l = header_add(l, "Sandbox-Background", "1");
+	return l;
 }
 
 static struct curl_slist *headers_of(const struct exchange *x)
 {
 	const struct sbx_request *q = x->q;
 	const char *type = q->body_type ? q->body_type : "application/json";
-	struct curl_slist *l = sbx_headers_base(x->s, q->background);
+	struct curl_slist *l = headers_base(x->s, q->background);
 
 	if (l && !x->safe)
-		l = sbx_header_add(l, "Content-Type", x->has_body ? type : "");
+		l = header_add(l, "Content-Type", x->has_body ? type : "");
 	for (size_t i = 0; l && q->headers && q->headers[i]; i++) {
-		struct curl_slist *more = curl_slist_append(l, q->headers[i]);
+		struct curl_slist *more = K->slist_append(l, q->headers[i]);
 		if (!more)
-			curl_slist_free_all(l);
+			K->slist_free_all(l);
 		l = more;
 	}
 	return l;
@@ -114,26 +155,26 @@ static void set_options(struct transfer *t, const char *url, struct curl_slist *
 	CURL *c = t->easy;
 
 	set_method(c, t->x->q, t->x->has_body);
-	curl_easy_setopt(c, CURLOPT_URL, url);
-	curl_easy_setopt(c, CURLOPT_HTTPHEADER, headers);
-	curl_easy_setopt(c, CURLOPT_PREREQFUNCTION, prereq);
-	curl_easy_setopt(c, CURLOPT_PREREQDATA, t);
-	curl_easy_setopt(c, CURLOPT_OPENSOCKETFUNCTION, open_socket);
-	curl_easy_setopt(c, CURLOPT_OPENSOCKETDATA, t);
-	curl_easy_setopt(c, CURLOPT_HEADERFUNCTION, on_header);
-	curl_easy_setopt(c, CURLOPT_HEADERDATA, t);
-	curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_body);
-	curl_easy_setopt(c, CURLOPT_WRITEDATA, t);
-	curl_easy_setopt(c, CURLOPT_READFUNCTION, on_upload);
-	curl_easy_setopt(c, CURLOPT_READDATA, t);
-	curl_easy_setopt(c, CURLOPT_SEEKFUNCTION, no_rewind);
+	K->easy_setopt(c, CURLOPT_URL, url);
+	K->easy_setopt(c, CURLOPT_HTTPHEADER, headers);
+	K->easy_setopt(c, CURLOPT_PREREQFUNCTION, prereq);
+	K->easy_setopt(c, CURLOPT_PREREQDATA, t);
+	K->easy_setopt(c, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+	K->easy_setopt(c, CURLOPT_OPENSOCKETDATA, t);
+	K->easy_setopt(c, CURLOPT_HEADERFUNCTION, on_header);
+	K->easy_setopt(c, CURLOPT_HEADERDATA, t);
+	K->easy_setopt(c, CURLOPT_WRITEFUNCTION, on_body);
+	K->easy_setopt(c, CURLOPT_WRITEDATA, t);
+	K->easy_setopt(c, CURLOPT_READFUNCTION, on_upload);
+	K->easy_setopt(c, CURLOPT_READDATA, t);
+	K->easy_setopt(c, CURLOPT_SEEKFUNCTION, no_rewind);
 }
 
 static CURLcode finished(struct conn *c)
 {
 	int left;
 
-	for (CURLMsg *m; (m = curl_multi_info_read(c->multi, &left));)
+	for (CURLMsg *m; (m = K->multi_info_read(c->multi, &left));)
 		if (m->msg == CURLMSG_DONE)
 			return m->data.result;
 	return CURLE_RECV_ERROR;
@@ -144,10 +185,10 @@ static CURLcode drive(struct exchange *x, struct conn *c)
 	CURLcode rc = CURLE_OK;
 	int running = 1;
 
-	if (curl_multi_add_handle(c->multi, c->easy) != CURLM_OK)
+	if (K->multi_add_handle(c->multi, c->easy) != CURLM_OK)
 		return CURLE_OUT_OF_MEMORY;
 	while (rc == CURLE_OK) {
-		if (curl_multi_perform(c->multi, &running) != CURLM_OK) {
+		if (K->multi_perform(c->multi, &running) != CURLM_OK) {
 			rc = CURLE_OUT_OF_MEMORY;
 		} else if (!running) {
 			rc = finished(c);
@@ -155,10 +196,10 @@ static CURLcode drive(struct exchange *x, struct conn *c)
 		} else {
 			rc = exchange_watch(x);
 			if (rc == CURLE_OK)
-				curl_multi_poll(c->multi, NULL, 0, exchange_slice_ms(x), NULL);
+				K->multi_poll(c->multi, NULL, 0, exchange_slice_ms(x), NULL);
 		}
 	}
-	curl_multi_remove_handle(c->multi, c->easy);
+	K->multi_remove_handle(c->multi, c->easy);
 	return rc;
 }
 
@@ -189,11 +230,11 @@ static bool ready(struct exchange *x, struct conn *c)
 {
 	if (c->easy)
 		return true;
-	c->multi = curl_multi_init();
-	c->easy = curl_easy_init();
+	c->multi = K->multi_init();
+	c->easy = K->easy_init();
 	if (!c->multi || !c->easy)
 		return false;
-	curl_multi_setopt(c->multi, CURLMOPT_MAXCONNECTS, 1L);
+	K->multi_setopt(c->multi, CURLMOPT_MAXCONNECTS, 1L);
 	sbx_easy_setup(x->s, c->easy);
 	return true;
 }
@@ -216,10 +257,10 @@ CURLcode sbx_curl_transport(struct exchange *x, struct conn *c, bool *ret_keep)
 	t.easy = c->easy;
 	set_options(&t, url, headers);
 	rc = drive_quietly(x, c);
-	curl_easy_getinfo(c->easy, CURLINFO_OS_ERRNO, &os_errno);
+	K->easy_getinfo(c->easy, CURLINFO_OS_ERRNO, &os_errno);
 	x->os_errno = (int)os_errno;
-	curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, NULL);
-	curl_slist_free_all(headers);
+	K->easy_setopt(c->easy, CURLOPT_HTTPHEADER, NULL);
+	K->slist_free_all(headers);
 	*ret_keep = rc == CURLE_OK;
 	return rc;
 }

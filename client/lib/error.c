@@ -3,6 +3,8 @@
  * is on the allow-list of common/base, else from the contract's code, else from the HTTP status. */
 #include "client/lib/internal.h"
 
+#include "client/lib/curl_load.h"
+
 #include "common/api/ids.h"
 #include "common/base/err.h"
 #include "common/sys/mem.h"
@@ -162,7 +164,7 @@ int sbx_fail_curl(struct sbx_error *e, const struct sbx *s, CURLcode rc, long os
 	case CURLE_SSL_CACERT_BADFILE:
 		sbx_fail(e, "unreachable", EHOSTDOWN, "no trusted TLS connection to %s: %s "
 			"(SBX_CA names the file of its certificate authority)", s->endpoint,
-			curl_easy_strerror(rc));
+			K->easy_strerror(rc));
 		break;
 	case CURLE_RECV_ERROR:
 	case CURLE_SEND_ERROR:
@@ -175,7 +177,7 @@ int sbx_fail_curl(struct sbx_error *e, const struct sbx *s, CURLcode rc, long os
 		sbx_fail(e, "internal", ENOMEM, "out of memory");
 		break;
 	default:
-		sbx_fail_shape(e, curl_easy_strerror(rc));
+		sbx_fail_shape(e, s->socket_path ? "it is malformed" : K->easy_strerror(rc));
 	}
 	if (e)
 		e->sent = sent;

@@ -59,11 +59,6 @@ void sbx_conn_give(struct sbx *s, struct conn *c, bool keep);
 void sbx_conn_free(struct conn *c);
 /* Sets what every easy handle of this endpoint needs. */
 void sbx_easy_setup(const struct sbx *s, CURL *easy);
-/* Appends to the list; on failure frees it and gives NULL. */
-struct curl_slist *sbx_header_add(struct curl_slist *l, const char *name, const char *value);
-/* Authorization, Sandbox-Background and the empty Expect. NULL: out of memory. */
-struct curl_slist *sbx_headers_base(struct sbx *s, bool background);
-
 /* path.c: an absolute path without spaces, control bytes and fragment, fit for a request line. */
 bool sbx_path_ok(const char *path);
 

@@ -3,6 +3,8 @@
  * default. A token goes over TLS, a unix socket or the loopback interface, never further. */
 #include "client/lib/internal.h"
 
+#include "client/lib/curl_load.h"
+
 #include "common/sys/mem.h"
 
 #include <arpa/inet.h>
@@ -83,27 +85,29 @@ static int resolve_unix(struct sbx *s, struct sbx_error *e)
 
 static void url_p(CURLU **u)
 {
-	curl_url_cleanup(*u);
+	if (*u)
+		K->url_cleanup(*u);
 }
 static void curl_free_p(char **p)
 {
-	curl_free(*p);
+	if (*p)
+		K->free(*p);
 }
 
-static int resolve_url(struct sbx *s, struct sbx_error *e)
+static int parse_url(struct sbx *s, struct sbx_error *e)
 {
-	_cleanup_(url_p) CURLU *u = curl_url();
+	_cleanup_(url_p) CURLU *u = K->url();
 	_cleanup_(curl_free_p) char *scheme = NULL, *host = NULL, *port = NULL, *user = NULL, *path = NULL;
 
-	if (!u || curl_url_set(u, CURLUPART_URL, s->endpoint, 0) != CURLUE_OK ||
-	    curl_url_get(u, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK ||
-	    curl_url_get(u, CURLUPART_HOST, &host, 0) != CURLUE_OK ||
-	    curl_url_get(u, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) != CURLUE_OK ||
+	if (!u || K->url_set(u, CURLUPART_URL, s->endpoint, 0) != CURLUE_OK ||
+	    K->url_get(u, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK ||
+	    K->url_get(u, CURLUPART_HOST, &host, 0) != CURLUE_OK ||
+	    K->url_get(u, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) != CURLUE_OK ||
 	    (strcmp(scheme, "http") != 0 && strcmp(scheme, "https") != 0))
 		return sbx_fail(e, "invalid_request", EINVAL, "endpoint %s: use unix:///path, "
 			"https://host:port or http://127.0.0.1:port", s->endpoint);
-	curl_url_get(u, CURLUPART_USER, &user, 0);
-	curl_url_get(u, CURLUPART_PATH, &path, 0);
+	K->url_get(u, CURLUPART_USER, &user, 0);
+	K->url_get(u, CURLUPART_PATH, &path, 0);
 	if (user || (path && strcmp(path, "/") != 0))
 		return sbx_fail(e, "invalid_request", EINVAL,
 			"an endpoint has neither a user nor a path");
@@ -116,6 +120,14 @@ static int resolve_url(struct sbx *s, struct sbx_error *e)
 		return sbx_fail(e, "internal", ENOMEM, "out of memory");
 	}
 	return 0;
+}
+
+static int resolve_url(struct sbx *s, struct sbx_error *e)
+{
+	if (!K)
+		return sbx_fail(e, "unsupported", EOPNOTSUPP,
+			"endpoint %s needs libcurl, which is not installed here (package libcurl4)", s->endpoint);
+	return parse_url(s, e);
 }
 
 static const char *pick(const char *option, const char *name)

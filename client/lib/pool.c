@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The handle and its idle connections. A connection belongs to one call at a time; the pool's lock
  * is held for a list operation only. */
+#include "client/lib/curl_load.h"
 #include "client/lib/exchange.h"
 
 #include "common/sys/mem.h"
@@ -74,21 +75,21 @@ int sbx_reload_token(struct sbx *s, struct sbx_error *e)
 void sbx_easy_setup(const struct sbx *s, CURL *easy)
 {
 	/* With NOSIGNAL the library leaves SIGPIPE alone; curl.c guards the TLS case. */
-	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-	curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-	curl_easy_setopt(easy, CURLOPT_PROXY, ""); /* a proxy would see the token */
-	curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
-	curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
-	curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, 512L * 1024);
-	curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, 2L * 1024 * 1024);
-	curl_easy_setopt(easy, CURLOPT_TCP_NODELAY, 1L);
-	curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
-	curl_easy_setopt(easy, CURLOPT_MAXAGE_CONN, 60L);
-	curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-	curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)s->connect_timeout_ms);
+	K->easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+	K->easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+	K->easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+	K->easy_setopt(easy, CURLOPT_PROXY, ""); /* a proxy would see the token */
+	K->easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
+	K->easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
+	K->easy_setopt(easy, CURLOPT_BUFFERSIZE, 512L * 1024);
+	K->easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, 2L * 1024 * 1024);
+	K->easy_setopt(easy, CURLOPT_TCP_NODELAY, 1L);
+	K->easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+	K->easy_setopt(easy, CURLOPT_MAXAGE_CONN, 60L);
+	K->easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+	K->easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)s->connect_timeout_ms);
 	if (s->ca_file)
-		curl_easy_setopt(easy, CURLOPT_CAINFO, s->ca_file);
+		K->easy_setopt(easy, CURLOPT_CAINFO, s->ca_file);
 }
 
 static struct conn *conn_new(void)
@@ -105,9 +106,9 @@ void sbx_conn_free(struct conn *c)
 	if (!c)
 		return;
 	if (c->easy)
-		curl_easy_cleanup(c->easy);
+		K->easy_cleanup(c->easy);
 	if (c->multi)
-		curl_multi_cleanup(c->multi);
+		K->multi_cleanup(c->multi);
 	if (c->fd >= 0)
 		close(c->fd);
 	free(c->in);
@@ -163,42 +164,4 @@ void sbx_conn_give(struct sbx *s, struct conn *c, bool keep)
 	}
 	if (!keep)
 		sbx_conn_free(c);
-}
-
-struct curl_slist *sbx_header_add(struct curl_slist *l, const char *name, const char *value)
-{
-	_cleanup_free_ char *line = NULL;
-	struct curl_slist *more;
-
-	if (asprintf(&line, "%s:%s%s", name, *value ? " " : "", value) < 0) {
-		line = NULL;
-		curl_slist_free_all(l);
-		return NULL;
-	}
-	more = curl_slist_append(l, line);
-	explicit_bzero(line, strlen(line));
-	if (!more)
-		curl_slist_free_all(l);
-	return more;
-}
-
-struct curl_slist *sbx_headers_base(struct sbx *s, bool background)
-{
-	char token[SBX_TOKEN_MAX + sizeof("Bearer ")];
-	struct curl_slist *l = NULL;
-	bool has;
-
-	pthread_mutex_lock(&s->lock);
-	has = s->token != NULL;
-	if (has)
-		snprintf(token, sizeof(token), "Bearer %s", s->token);
-	pthread_mutex_unlock(&s->lock);
-	l = sbx_header_add(NULL, "Expect", "");
-	if (l && has)
-		l = sbx_header_add(l, "Authorization", token);
-	if (has)
-		explicit_bzero(token, sizeof(token));
-	if (l && background)
-		l = sbx_header_add(l, "Sandbox-Background", "1");
-	return l;
 }

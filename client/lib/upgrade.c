@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Takes a connection over after a 101. Without TLS the caller gets the socket itself; with TLS it
  * gets one end of a socket pair, and a thread of ours copies between the other end and the wire. */
+#include "client/lib/curl_load.h"
 #include "client/lib/exchange.h"
 #include "client/lib/wire.h"
 
@@ -9,7 +10,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <openssl/ssl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ static CURLcode io_send(struct take *t, const char *p, size_t len, size_t *ret_n
 	ssize_t n;
 
 	if (t->easy)
-		return curl_easy_send(t->easy, p, len, ret_n);
+		return K->easy_send(t->easy, p, len, ret_n);
 	n = send(t->sock, p, len, MSG_NOSIGNAL | MSG_DONTWAIT);
 	*ret_n = n > 0 ? (size_t)n : 0;
 	return code_of(n, CURLE_SEND_ERROR);
@@ -52,7 +52,7 @@ static CURLcode io_recv(struct take *t, char *p, size_t max, size_t *ret_n)
 	ssize_t n;
 
 	if (t->easy)
-		return curl_easy_recv(t->easy, p, max, ret_n);
+		return K->easy_recv(t->easy, p, max, ret_n);
 	n = recv(t->sock, p, max, MSG_DONTWAIT);
 	*ret_n = n > 0 ? (size_t)n : 0;
 	return code_of(n, CURLE_RECV_ERROR);
@@ -227,9 +227,9 @@ static void end_writing(struct pump *p)
 {
 	struct curl_tlssessioninfo *tls = NULL;
 
-	curl_easy_getinfo(p->easy, CURLINFO_TLS_SSL_PTR, &tls);
-	if (tls && tls->backend == CURLSSLBACKEND_OPENSSL && tls->internals)
-		SSL_shutdown(tls->internals);
+	K->easy_getinfo(p->easy, CURLINFO_TLS_SSL_PTR, &tls);
+	if (tls && tls->backend == CURLSSLBACKEND_OPENSSL && tls->internals && K->ssl_shutdown)
+		K->ssl_shutdown(tls->internals);
 	shutdown(p->wire, SHUT_WR);
 }
 
@@ -238,7 +238,7 @@ static bool flush_out(struct pump *p)
 {
 	while (p->out_at < p->out_len) {
 		size_t n = 0;
-		CURLcode rc = curl_easy_send(p->easy, p->out + p->out_at, p->out_len - p->out_at, &n);
+		CURLcode rc = K->easy_send(p->easy, p->out + p->out_at, p->out_len - p->out_at, &n);
 		if (rc == CURLE_AGAIN)
 			return true;
 		if (rc != CURLE_OK)
@@ -254,7 +254,7 @@ static bool pump_in(struct pump *p)
 {
 	for (;;) {
 		size_t n = 0;
-		CURLcode rc = curl_easy_recv(p->easy, p->in, sizeof(p->in), &n);
+		CURLcode rc = K->easy_recv(p->easy, p->in, sizeof(p->in), &n);
 		if (rc == CURLE_AGAIN)
 			return true;
 		if (rc != CURLE_OK)
@@ -312,7 +312,7 @@ static void *pump_run(void *arg)
 
 	while (go && (p->near_open || p->wire_open))
 		go = pump_once(p);
-	curl_easy_cleanup(p->easy);
+	K->easy_cleanup(p->easy);
 	close(p->near);
 	free(p);
 	return NULL;
@@ -369,7 +369,7 @@ static int take_socket(curl_socket_t sock, int *ret_fd)
 static void easy_p(CURL **c)
 {
 	if (*c)
-		curl_easy_cleanup(*c);
+		K->easy_cleanup(*c);
 }
 
 static curl_socket_t open_cloexec(void *arg, curlsocktype purpose, struct curl_sockaddr *a)
@@ -381,20 +381,20 @@ static curl_socket_t open_cloexec(void *arg, curlsocktype purpose, struct curl_s
 /* A connected easy handle that the caller frees, and its socket. */
 static CURLcode connect_easy(struct sbx *s, CURL **ret, curl_socket_t *ret_sock, long *os_errno)
 {
-	CURL *easy = *ret = curl_easy_init();
+	CURL *easy = *ret = K->easy_init();
 	CURLcode rc;
 
 	if (!easy)
 		return CURLE_OUT_OF_MEMORY;
 	sbx_easy_setup(s, easy);
-	curl_easy_setopt(easy, CURLOPT_URL, s->base);
-	curl_easy_setopt(easy, CURLOPT_CONNECT_ONLY, 1L);
-	curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_cloexec);
-	rc = curl_easy_perform(easy);
+	K->easy_setopt(easy, CURLOPT_URL, s->base);
+	K->easy_setopt(easy, CURLOPT_CONNECT_ONLY, 1L);
+	K->easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_cloexec);
+	rc = K->easy_perform(easy);
 	if (rc == CURLE_OK)
-		rc = curl_easy_getinfo(easy, CURLINFO_ACTIVESOCKET, ret_sock);
+		rc = K->easy_getinfo(easy, CURLINFO_ACTIVESOCKET, ret_sock);
 	if (rc != CURLE_OK)
-		curl_easy_getinfo(easy, CURLINFO_OS_ERRNO, os_errno);
+		K->easy_getinfo(easy, CURLINFO_OS_ERRNO, os_errno);
 	return rc;
 }
 
