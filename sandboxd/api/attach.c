@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Attach, node contract section 12: two threads a connection. The connection's own reads frames and
- * applies them one after the other, so what arrived before a close is still applied; the other sends
- * output at the client's pace. A process that does not read its input can block the first for long:
- * it then watches a socket pair that the second lets go when the client is gone for good. */
+ * applies them one after the other, so what arrived before a close is still applied; the other
+ * sends output at the client's pace. A process that does not read its input can block the first for
+ * long: it then watches a socket pair that the second lets go when the client is gone for good. */
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
 #include "sandboxd/api/call.h"
@@ -18,11 +18,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define PROTOCOL "sbx-stream/1"
-#define PIECE 65536
-#define TICK_MS 1000
-#define GONE_TICKS 3       /* quiet ticks without a client before blocked input is given up */
-#define LINGER_MS 500      /* for the client to close after the exit frame */
+#define PROTOCOL   "sbx-stream/1"
+#define PIECE      65536
+#define TICK_MS    1000
+#define GONE_TICKS 3   /* quiet ticks without a client before blocked input is given up */
+#define LINGER_MS  500 /* for the client to close after the exit frame */
 
 struct attach {
 	struct sandbox *s; /* referenced */
@@ -57,7 +57,7 @@ static void on_end(void *arg)
 static void on_signal(void *arg, const char *word)
 {
 	struct attach *a = arg;
-	int sig;
+	int sig = 0;
 
 	if (proc_signal_number(word, &sig, NULL) == 0)
 		(void)proc_signal(a->p, sig, a->use, NULL);
@@ -121,8 +121,8 @@ static void write_output(struct attach *a)
 	size_t n;
 
 	while (frame && gone < GONE_TICKS) {
-		switch (proc_reader_next(&a->reader, TICK_MS, &stream, (char *)frame + FRAME_HEAD, PIECE,
-			&n, &code)) {
+		switch (proc_reader_next(&a->reader, TICK_MS, &stream, (char *)frame + FRAME_HEAD,
+			PIECE, &n, &code)) {
 		case PROC_READ_DATA:
 			if (!send_frame(a, stream ? 'E' : 'o', frame, n))
 				return;

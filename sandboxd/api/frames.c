@@ -40,8 +40,8 @@ static size_t take_head(struct frames *f, const uint8_t *p, size_t len)
 	return n;
 }
 
-static size_t take_payload(struct frames *f, const uint8_t *p, size_t len,
-	const struct frame_calls *calls, void *arg)
+static size_t take_payload(
+	struct frames *f, const uint8_t *p, size_t len, const struct frame_calls *calls, void *arg)
 {
 	size_t n = f->len - f->seen < len ? f->len - f->seen : len;
 
@@ -53,14 +53,14 @@ static size_t take_payload(struct frames *f, const uint8_t *p, size_t len,
 	return n;
 }
 
-int frames_feed(struct frames *f, const void *buf, size_t len, const struct frame_calls *calls,
-	void *arg)
+int frames_feed(
+	struct frames *f, const void *buf, size_t len, const struct frame_calls *calls, void *arg)
 {
 	const uint8_t *p = buf;
 
 	while (len > 0) {
 		size_t n = f->nhead < FRAME_HEAD ? take_head(f, p, len)
-						  : take_payload(f, p, len, calls, arg);
+						 : take_payload(f, p, len, calls, arg);
 		p += n;
 		len -= n;
 		if (f->len > FRAME_MAX)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Addition `output_range`: GET …/output/{stdout|stderr|both}, raw bytes. `Range: bytes=A-[B]` or
- * `bytes=-N` picks a piece of what is there now; follow=1 goes on to the end of the process. Headers:
- * Sbx-First-Offset is the first byte kept (always 0 here), Sbx-Offset where the answer starts,
- * Sbx-Size what was there, Sbx-Complete whether that is all there will ever be. `both` is the streams
- * in the order they came. */
+ * `bytes=-N` picks a piece of what is there now; follow=1 goes on to the end of the process.
+ * Headers: Sbx-First-Offset is the first byte kept (always 0 here), Sbx-Offset where the answer
+ * starts, Sbx-Size what was there, Sbx-Complete whether that is all there will ever be. `both` is
+ * the streams in the order they came. */
 #include "common/sys/mem.h"
 #include "sandboxd/api/call.h"
 #include "sandboxd/core/proc.h"
@@ -13,12 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BOTH 2
-#define QUIET_MS 1000
+#define BOTH       2
+#define QUIET_MS   1000
 #define TO_THE_END UINT64_MAX
 
 struct range {
-	uint64_t from, to; /* to: exclusive, or TO_THE_END */
+	uint64_t from, to;  /* to: exclusive, or TO_THE_END */
 	bool given, suffix; /* suffix: the last `from` bytes */
 };
 
@@ -59,7 +59,8 @@ static int parse_range(const char *text, struct range *r, struct err *e)
 		return 0;
 	}
 bad:
-	return err_set(e, ERR_INVALID_REQUEST, "Range must be bytes=FIRST-, bytes=FIRST-LAST or bytes=-N");
+	return err_set(
+		e, ERR_INVALID_REQUEST, "Range must be bytes=FIRST-, bytes=FIRST-LAST or bytes=-N");
 }
 
 struct bytes {
@@ -86,13 +87,15 @@ enum got { GOT_NOTHING, GOT_BYTES, GOT_END };
 /* Waits up to QUIET_MS for something. */
 static enum got read_some(struct bytes *b, char *buf, size_t max, size_t *ret_len)
 {
-	static const enum got of[] = { [PROC_READ_QUIET] = GOT_NOTHING, [PROC_READ_DATA] = GOT_BYTES,
+	static const enum got of[] = { [PROC_READ_QUIET] = GOT_NOTHING,
+		[PROC_READ_DATA] = GOT_BYTES,
 		[PROC_READ_END] = GOT_END };
 	int stream, code;
 	bool end;
 
 	if (b->stream == BOTH)
-		return of[proc_reader_next(&b->reader, QUIET_MS, &stream, buf, max, ret_len, &code)];
+		return of[proc_reader_next(
+			&b->reader, QUIET_MS, &stream, buf, max, ret_len, &code)];
 	if (!proc_bytes_wait(b->reader.proc, b->stream, b->at, QUIET_MS))
 		return GOT_NOTHING;
 	*ret_len = (size_t)proc_bytes(b->reader.proc, b->stream, b->at, buf, max, &end);
@@ -106,7 +109,8 @@ static ssize_t bytes_read(void *arg, uint64_t pos, char *buf, size_t max)
 
 	(void)pos;
 	while (b->at < b->to) {
-		switch (read_some(b, buf, b->to - b->at < max ? (size_t)(b->to - b->at) : max, &n)) {
+		switch (read_some(
+			b, buf, b->to - b->at < max ? (size_t)(b->to - b->at) : max, &n)) {
 		case GOT_BYTES:
 			b->at += n;
 			return (ssize_t)n;
@@ -164,7 +168,8 @@ static int fit(struct call *c, struct range *r, uint64_t size, bool follow, stru
 	return 0;
 }
 
-static int send_bytes(struct call *c, struct bytes *b, const struct range *r, uint64_t size, bool whole)
+static int send_bytes(
+	struct call *c, struct bytes *b, const struct range *r, uint64_t size, bool whole)
 {
 	struct http_source src = { b, bytes_read, bytes_done };
 	char text[72];
@@ -204,8 +209,13 @@ static int answer(struct call *c, struct sandbox **s, struct proc *p, int stream
 	b = calloc(1, sizeof(*b));
 	if (!b)
 		return err_set(e, ERR_UNAVAILABLE, "out of memory");
-	*b = (struct bytes){ .req = c->req, .use = call_use(c), .follow = follow, .stream = stream,
-		.at = r->from, .to = r->to, .s = *s };
+	*b = (struct bytes){ .req = c->req,
+		.use = call_use(c),
+		.follow = follow,
+		.stream = stream,
+		.at = r->from,
+		.to = r->to,
+		.s = *s };
 	proc_reader_init(&b->reader, p);
 	*s = NULL;
 	if (stream == BOTH && r->from && !proc_reader_skip(&b->reader, r->from)) {

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WHOLE_MAX 65536     /* answers up to this size are sent from memory */
-#define LINE_RAW 49152      /* output bytes in one line of a stream */
-#define QUIET_MS 1000       /* how often a quiet stream asks whether its client is still there */
+#define WHOLE_MAX 65536 /* answers up to this size are sent from memory */
+#define LINE_RAW  49152 /* output bytes in one line of a stream */
+#define QUIET_MS  1000  /* how often a quiet stream asks whether its client is still there */
 
 static void process_body_free(struct process_body *b)
 {
@@ -134,7 +134,7 @@ struct follow {
 	struct http_req *req;
 	bool use, ended;
 	struct proc_reader reader;
-	size_t len, at;    /* of the line */
+	size_t len, at; /* of the line */
 	char raw[LINE_RAW];
 	char line[LINE_RAW / 3 * 4 + 64];
 };
@@ -155,7 +155,8 @@ static bool next_line(struct follow *f)
 	size_t n;
 
 	for (;;) {
-		switch (proc_reader_next(&f->reader, QUIET_MS, &stream, f->raw, LINE_RAW, &n, &code)) {
+		switch (proc_reader_next(
+			&f->reader, QUIET_MS, &stream, f->raw, LINE_RAW, &n, &code)) {
 		case PROC_READ_DATA:
 			make_line(f, stream, n);
 			return true;
@@ -273,8 +274,7 @@ int handle_process_stdin(struct call *c, struct err *e)
 {
 	struct input *in = c->state;
 
-	if (in->close_after &&
-		proc_stdin(in->p, NULL, 0, true, http_client_fd(c->req), e) < 0)
+	if (in->close_after && proc_stdin(in->p, NULL, 0, true, http_client_fd(c->req), e) < 0)
 		return -1;
 	return reply_empty(c);
 }
@@ -298,7 +298,7 @@ int handle_process_signal(struct call *c, struct err *e)
 	_cleanup_(sandbox_unref_p) struct sandbox *s = NULL;
 	_cleanup_(proc_unref_p) struct proc *p = NULL;
 	struct signal_body body = { 0 };
-	int sig, r;
+	int sig = 0, r;
 
 	if (call_decode(c, signal_fields, &body, e) < 0)
 		return -1;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Tunnels, node contract section 14: bytes between the client and a port of the guest's loopback. The
- * end of one direction is passed on as a half-close; the tunnel is over when both have ended. */
+/* Tunnels, node contract section 14: bytes between the client and a port of the guest's loopback.
+ * The end of one direction is passed on as a half-close; the tunnel is over when both have ended.
+ */
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
 #include "sandboxd/api/call.h"
@@ -14,7 +15,7 @@
 #include <sys/socket.h>
 
 #define PROTOCOL "sbx-tunnel/1"
-#define PIECE 65536
+#define PIECE    65536
 
 /* One direction: at most one piece is on its way, so a slow end slows the other. */
 struct lane {
@@ -74,7 +75,8 @@ static void lane_poll(const struct lane *l, struct pollfd *from, struct pollfd *
 
 static void pump(int a, int b, char *buf)
 {
-	struct lane up = { .from = a, .to = b, .buf = buf }, down = { .from = b, .to = a, .buf = buf + PIECE };
+	struct lane up = { .from = a, .to = b, .buf = buf },
+		    down = { .from = b, .to = a, .buf = buf + PIECE };
 
 	while (!up.over || !down.over) {
 		struct pollfd p[2] = { { .fd = a }, { .fd = b } };
@@ -84,7 +86,8 @@ static void pump(int a, int b, char *buf)
 		lane_poll(&down, &p[1], &p[0]);
 		if (!p[0].events && !p[1].events)
 			continue;
-		/* An end that wants nothing is not watched: its hang-up would not let poll sleep. */
+		/* An end that wants nothing is not watched: its hang-up would not let poll sleep.
+		 */
 		for (int i = 0; i < 2; i++)
 			if (!p[i].events)
 				p[i].fd = -1;
@@ -129,8 +132,8 @@ int handle_tunnel_open(struct call *c, struct err *e)
 	uint16_t port = 0;
 	int fd;
 
-	if (upgrade_check(c, PROTOCOL, e) < 0 || parse_port(c, &port, e) < 0 || call_sandbox(c, &s, e) < 0 ||
-		sandbox_enter(s, call_use(c), e) < 0)
+	if (upgrade_check(c, PROTOCOL, e) < 0 || parse_port(c, &port, e) < 0 ||
+		call_sandbox(c, &s, e) < 0 || sandbox_enter(s, call_use(c), e) < 0)
 		return -1;
 	t = malloc(sizeof(*t));
 	if (!t || guest_dial(s->guest, port, &fd, e) < 0) {
@@ -140,7 +143,8 @@ int handle_tunnel_open(struct call *c, struct err *e)
 		free(t);
 		return -1;
 	}
-	audit_event(core_audit(c->core), "tunnel.opened", s->id, json_pack("{s:i}", "port", (int)port));
+	audit_event(
+		core_audit(c->core), "tunnel.opened", s->id, json_pack("{s:i}", "port", (int)port));
 	*t = (struct tunnel){ .use = call_use(c), .guest_fd = fd, .s = steal(s) };
 	http_upgrade(c->req, PROTOCOL, tunnel_run, t);
 	return 0;

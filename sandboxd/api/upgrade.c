@@ -24,6 +24,7 @@ int upgrade_check(struct call *c, const char *protocol, struct err *e)
 	if (!has_word(http_header(c->req, "Upgrade"), protocol) ||
 		!has_word(http_header(c->req, "Connection"), "upgrade"))
 		return err_set(e, ERR_INVALID_REQUEST,
-			"this request needs the headers Connection: Upgrade and Upgrade: %s", protocol);
+			"this request needs the headers Connection: Upgrade and Upgrade: %s",
+			protocol);
 	return 0;
 }

@@ -172,8 +172,8 @@ static json_t *to_json(const struct proc *p)
 	for (char **a = p->argv; argv && a && *a; a++)
 		if (json_array_append_new(argv, json_string(*a)) < 0)
 			return NULL;
-	o = json_pack("{s:I, s:s*, s:O, s:s, s:o, s:s}", "pid", (json_int_t)p->num, "name", p->name, "argv",
-		argv, "state", p->state == PROC_EXITED ? "exited" : "running", "exit_code",
+	o = json_pack("{s:I, s:s*, s:O, s:s, s:o, s:s}", "pid", (json_int_t)p->num, "name", p->name,
+		"argv", argv, "state", p->state == PROC_EXITED ? "exited" : "running", "exit_code",
 		p->state == PROC_EXITED ? json_integer(p->exit_code) : json_null(), "started_at",
 		started);
 	if (o && p->tty && json_object_set_new(o, "tty", json_true()) < 0) {

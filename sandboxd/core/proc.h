@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* Processes of a sandbox: start, wait, output, input, signals. Records live as long as the sandbox's
- * record; record and output are in the spool file <run dir>/p<num>, which whoever removes the run
- * folder removes with it.
- * A reference to a process does not hold its sandbox: the caller keeps its reference of the sandbox
- * for as long. Every function takes the sandbox's lock itself unless it says otherwise, and may be
- * called from any thread. */
+/* Processes of a sandbox: start, wait, output, input, signals. Records live as long as the
+ * sandbox's record; record and output are in the spool file <run dir>/p<num>, which whoever removes
+ * the run folder removes with it. A reference to a process does not hold its sandbox: the caller
+ * keeps its reference of the sandbox for as long. Every function takes the sandbox's lock itself
+ * unless it says otherwise, and may be called from any thread. */
 #ifndef SANDBOXD_CORE_PROC_H
 #define SANDBOXD_CORE_PROC_H
 
 #include "sandboxd/core/sandbox.h"
 
-#define PROC_EXIT_KILLED 137 /* ended with its sandbox */
-#define PROC_EXIT_LOST (-1)  /* ended unseen, or by its time limit */
+#define PROC_EXIT_KILLED 137  /* ended with its sandbox */
+#define PROC_EXIT_LOST   (-1) /* ended unseen, or by its time limit */
 
 struct proc;
 
 /* Checks 11.1 in its order (argv, cwd syntax, env) and starts. The caller has entered the sandbox
  * (sandbox_enter), so body, 404 and 409 are settled. *ret is referenced. process.started is
  * recorded. A start that fails leaves nothing behind. */
-int proc_start(struct sandbox *s, const struct process_body *body, struct proc **ret, struct err *e);
+int proc_start(
+	struct sandbox *s, const struct process_body *body, struct proc **ret, struct err *e);
 /* By number ("7") or, with process_names, by name; not_found. Works on terminated sandboxes.
  * Referenced. */
 int proc_find(struct sandbox *s, const char *pid_or_name, struct proc **ret, struct err *e);
@@ -27,10 +27,11 @@ void proc_unref(struct proc *p); /* NULL is fine */
 uint32_t proc_num(const struct proc *p);
 bool proc_is_tty(const struct proc *p);
 bool proc_exited(struct proc *p, int *ret_code_or_null);
-json_t *proc_json(struct proc *p); /* NULL: out of memory */
+json_t *proc_json(struct proc *p);         /* NULL: out of memory */
 json_t *proc_list_json(struct sandbox *s); /* {"processes": [...]}, ascending */
 
-/* What a run answers, as JSON text made while it is sent: the outputs stay in the spool until then. */
+/* What a run answers, as JSON text made while it is sent: the outputs stay in the spool until then.
+ */
 struct proc_result {
 	struct proc *proc; /* referenced */
 	int exit_code;
@@ -49,8 +50,8 @@ void proc_result_fini(struct proc_result *r);
 
 /* The caller has entered the sandbox. conflict: exited, or its input is closed. watch_fd: gives up
  * with sys ECANCELED when the peer closes it; -1: none. */
-int proc_stdin(struct proc *p, const void *buf, size_t len, bool close_after, int watch_fd,
-	struct err *e);
+int proc_stdin(
+	struct proc *p, const void *buf, size_t len, bool close_after, int watch_fd, struct err *e);
 /* Would proc_stdin refuse at once? */
 int proc_stdin_ok(struct proc *p, struct err *e);
 /* The caller has entered the sandbox. Without a terminal nothing happens. */
@@ -70,8 +71,8 @@ struct proc_reader {
 };
 void proc_reader_init(struct proc_reader *r, struct proc *p);
 void proc_reader_fini(struct proc_reader *r);
-/* PROC_READ_DATA: 1..max bytes of one stream, in the order they came. QUIET: nothing for timeout_ms,
- * or kicked. END: all is read and the process has exited, *ret_exit is its code. */
+/* PROC_READ_DATA: 1..max bytes of one stream, in the order they came. QUIET: nothing for
+ * timeout_ms, or kicked. END: all is read and the process has exited, *ret_exit is its code. */
 enum proc_read { PROC_READ_QUIET, PROC_READ_DATA, PROC_READ_END };
 enum proc_read proc_reader_next(struct proc_reader *r, int timeout_ms, int *ret_stream, char *buf,
 	size_t max, size_t *ret_len, int *ret_exit);
@@ -84,7 +85,8 @@ bool proc_reader_stopped(struct proc_reader *r); /* was it kicked? */
 uint64_t proc_output_size(struct proc *p, int stream, bool *ret_end);
 /* Raw bytes of one stream (0 stdout, 1 stderr) at an offset: what is there now (0: none), *ret_end:
  * offset + the answer is the stream's end. */
-ssize_t proc_bytes(struct proc *p, int stream, uint64_t offset, char *buf, size_t max, bool *ret_end);
+ssize_t proc_bytes(
+	struct proc *p, int stream, uint64_t offset, char *buf, size_t max, bool *ret_end);
 /* Waits until the stream is longer than `offset` or complete, at most timeout_ms. */
 bool proc_bytes_wait(struct proc *p, int stream, uint64_t offset, int timeout_ms);
 

@@ -25,7 +25,8 @@ int proc_env_check(const struct strmap *env, struct err *e)
 				"env: a name is a letter or underscore, then letters, digits, underscores");
 	for (size_t i = 0; i < env->n; i++)
 		if (env_name_reserved(env->keys[i]))
-			return err_set(e, ERR_REFUSED, "env: %s is reserved and cannot be set", env->keys[i]);
+			return err_set(e, ERR_REFUSED, "env: %s is reserved and cannot be set",
+				env->keys[i]);
 	return 0;
 }
 
@@ -95,8 +96,12 @@ static char **pack(const struct vars *l)
 char **proc_env_build(const struct sandbox *s, const struct strmap *env, bool tty)
 {
 	static const char *const defaults[] = {
-		"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		"HOME", "/sandbox/home", "USER", "sandbox",
+		"PATH",
+		"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME",
+		"/sandbox/home",
+		"USER",
+		"sandbox",
 	};
 	size_t room = ARRAY_LEN(defaults) / 2 + 1 + s->env.n + env->n;
 

@@ -5,11 +5,10 @@
 
 /* Before anything that includes uthash: no memory for the table is an answer, not an exit(); keys
  * are small numbers in a row. */
-#define HASH_NONFATAL_OOM 1
-#define HASH_FUNCTION(key, len, hash) ((hash) = *(const uint32_t *)(key) * 2654435761u)
+#define HASH_NONFATAL_OOM             1
+#define HASH_FUNCTION(key, len, hash) ((hash) = *(const uint32_t *)(key)*2654435761u)
 #include "sandboxd/core/proc.h"
 #include "sandboxd/proto/spool.h"
-
 
 enum proc_state { PROC_STARTING, PROC_RUNNING, PROC_EXITED };
 
@@ -18,37 +17,37 @@ struct proc {
 	struct sandbox *sandbox; /* borrowed */
 	uint32_t num;
 	bool tty;
-	char *name;              /* NULL: none */
-	char **argv;             /* NULL-terminated */
-	int64_t started_ns;      /* CLOCK_REALTIME */
+	char *name;         /* NULL: none */
+	char **argv;        /* NULL-terminated */
+	int64_t started_ns; /* CLOCK_REALTIME */
 
 	/* under the sandbox's lock */
-	unsigned refs;           /* the table's included */
-	bool listed;             /* in the table */
+	unsigned refs; /* the table's included */
+	bool listed;   /* in the table */
 	enum proc_state state;
 	int exit_code;
 	int64_t ended_ns;
-	bool timed_out;          /* its exit code is then -1 */
+	bool timed_out; /* its exit code is then -1 */
 	bool stdin_closed;
-	bool output_lost;        /* dropped by the retention rule */
-	bool start_logged;       /* process.started comes before process.exited, whoever is first */
+	bool output_lost;  /* dropped by the retention rule */
+	bool start_logged; /* process.started comes before process.exited, whoever is first */
 	bool exit_logged;
-	uint64_t output_seq;     /* counts news of output */
-	int spool_fd;            /* open while it runs or somebody holds a reference; else -1 */
-	pthread_cond_t output;   /* news of output, or exited */
+	uint64_t output_seq;   /* counts news of output */
+	int spool_fd;          /* open while it runs or somebody holds a reference; else -1 */
+	pthread_cond_t output; /* news of output, or exited */
 	pthread_cond_t exited;
-	UT_hash_handle hh;       /* s->procs, in the order of numbers */
+	UT_hash_handle hh; /* s->procs, in the order of numbers */
 };
 
 /* proc.c: with the lock held, except for proc_new and proc_note_exit */
 struct proc *proc_new(struct sandbox *s);
-bool proc_insert(struct proc *p);          /* the table has a reference too; false: no memory */
-void proc_remove(struct proc *p);          /* caller still holds a reference of its own */
+bool proc_insert(struct proc *p); /* the table has a reference too; false: no memory */
+void proc_remove(struct proc *p); /* caller still holds a reference of its own */
 struct proc *proc_by_num(struct sandbox *s, uint32_t num);
 struct proc *proc_by_name(struct sandbox *s, const char *name);
 void proc_mark_exited(struct proc *p, int code, int64_t ended_ns);
-void proc_tell_exited(struct proc *p);     /* wakes who waits; better without the lock */
-void proc_count_down(struct sandbox *s);   /* one process less keeps the sandbox busy */
+void proc_tell_exited(struct proc *p);   /* wakes who waits; better without the lock */
+void proc_count_down(struct sandbox *s); /* one process less keeps the sandbox busy */
 /* Waits on a condition of the process, at most until then (clock_mono_ms); false: it has passed. */
 bool proc_wait(struct proc *p, pthread_cond_t *cond, int64_t until_ms);
 void proc_note_exit(struct sandbox *s, uint32_t num); /* lock not held: the spool says EXITED */
@@ -82,8 +81,8 @@ void proc_log_exited(struct proc *p);
 void proc_retire(struct sandbox *s);
 
 /* proc_start.c: proc_start with a choice of what happens to standard input behind body->stdin. */
-int proc_launch(struct sandbox *s, const struct process_body *body, bool stdin_open, struct proc **ret,
-	struct err *e);
+int proc_launch(struct sandbox *s, const struct process_body *body, bool stdin_open,
+	struct proc **ret, struct err *e);
 /* proc_run.c: the result as it is now; takes the caller's reference. */
 void proc_result_of(struct proc_result *r, struct proc *p);
 /* proc_env.c. Names of a request: an illegal one is 400 and comes first, a reserved one 403. */

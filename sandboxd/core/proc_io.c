@@ -20,8 +20,8 @@ int proc_stdin_ok(struct proc *p, struct err *e)
 	return closed ? err_set(e, ERR_CONFLICT, "standard input is closed") : 0;
 }
 
-int proc_stdin(struct proc *p, const void *buf, size_t len, bool close_after, int watch_fd,
-	struct err *e)
+int proc_stdin(
+	struct proc *p, const void *buf, size_t len, bool close_after, int watch_fd, struct err *e)
 {
 	if (proc_stdin_ok(p, e) < 0)
 		return -1;
@@ -49,7 +49,10 @@ int proc_signal_number(const char *word, int *ret, struct err *e)
 		const char *word;
 		int number;
 	} signals[] = {
-		{ "INT", SIGINT }, { "TERM", SIGTERM }, { "KILL", SIGKILL }, { "HUP", SIGHUP },
+		{ "INT", SIGINT },
+		{ "TERM", SIGTERM },
+		{ "KILL", SIGKILL },
+		{ "HUP", SIGHUP },
 	};
 
 	for (size_t i = 0; word && i < ARRAY_LEN(signals); i++)

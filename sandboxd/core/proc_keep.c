@@ -12,9 +12,9 @@
 #include <fcntl.h>
 #include <string.h>
 
-#define KEEP_OUTPUT 1024
+#define KEEP_OUTPUT  1024
 #define KEEP_RECORDS 4096
-#define BATCH 128
+#define BATCH        128
 
 /* Collects exited processes that nobody reads, oldest first; a reference for each. */
 static size_t collect(struct sandbox *s, unsigned keep, bool with_output, struct proc *out[BATCH])
@@ -140,12 +140,13 @@ static bool fill_from_meta(struct proc *p)
 
 	if (spool_meta_read(p->spool_fd, &o, &noted) < 0 ||
 		json_unpack(o, "{s:o, s:b, s?s, s:I}", "argv", &argv, "tty", &tty, "name", &name,
-			"started_ns", &started) < 0 || json_array_size(argv) == 0)
+			"started_ns", &started) < 0 ||
+		json_array_size(argv) == 0)
 		return false;
 	p->argv = calloc(json_array_size(argv) + 1, sizeof(*p->argv));
 	if (!p->argv || (name && !(p->name = strdup(name))))
 		return false;
-	json_array_foreach(argv, i, item)
+	json_array_foreach (argv, i, item)
 		if (!json_is_string(item) || !(p->argv[i] = strdup(json_string_value(item))))
 			return false;
 	p->tty = tty;
@@ -193,8 +194,8 @@ static void restore_one(struct sandbox *s, uint32_t num, bool alive)
 		return;
 	p->num = num;
 	p->spool_fd = -1;
-	usable = proc_spool(p) >= 0 && spool_head_read(p->spool_fd, &h) == 0 && h.state != SPOOL_NEW &&
-		fill_from_meta(p);
+	usable = proc_spool(p) >= 0 && spool_head_read(p->spool_fd, &h) == 0 &&
+		 h.state != SPOOL_NEW && fill_from_meta(p);
 	if (usable)
 		take_back(p, alive);
 	else

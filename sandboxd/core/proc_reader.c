@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Readers of output. They copy from the spool at their own pace, so that a slow one holds up nobody;
- * only the news of growth comes through the process's condition. The order table says how the two
- * streams were mixed; what it cannot tell (it is full, or the shim has died) comes as the rest of
- * stdout, then the rest of stderr. */
+/* Readers of output. They copy from the spool at their own pace, so that a slow one holds up
+ * nobody; only the news of growth comes through the process's condition. The order table says how
+ * the two streams were mixed; what it cannot tell (it is full, or the shim has died) comes as the
+ * rest of stdout, then the rest of stderr. */
 #include "sandboxd/core/proc_internal.h"
 
 #include "common/sys/mem.h"
@@ -43,8 +43,8 @@ bool proc_reader_stopped(struct proc_reader *r)
 	return stop;
 }
 
-/* What was known at one moment, taken in this order: had the process exited, then the head. So "exited
- * and nothing more in the head" means that all has been read. */
+/* What was known at one moment, taken in this order: had the process exited, then the head. So
+ * "exited and nothing more in the head" means that all has been read. */
 struct view {
 	bool exited;
 	int exit_code;
@@ -70,8 +70,8 @@ static uint64_t unread(const struct proc_reader *r, const struct view *v, int st
 	return v->head.kept[stream] > r->pos[stream] ? v->head.kept[stream] - r->pos[stream] : 0;
 }
 
-/* The next piece that may be read, by the order table; 0: none yet. An entry with a later one behind
- * it grows no more; one that promises more than is kept was cut off at the cap. */
+/* The next piece that may be read, by the order table; 0: none yet. An entry with a later one
+ * behind it grows no more; one that promises more than is kept was cut off at the cap. */
 static uint64_t next_told(struct proc_reader *r, const struct view *v, int *ret_stream)
 {
 	while (r->run < v->head.runs) {
@@ -181,7 +181,8 @@ uint64_t proc_output_size(struct proc *p, int stream, bool *ret_end)
 	return size_of(&v, stream);
 }
 
-ssize_t proc_bytes(struct proc *p, int stream, uint64_t offset, char *buf, size_t max, bool *ret_end)
+ssize_t proc_bytes(
+	struct proc *p, int stream, uint64_t offset, char *buf, size_t max, bool *ret_end)
 {
 	struct view v;
 	uint64_t size, n = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A run: start, wait for the end, the time limit or the client's leaving, and the answer's text. The
- * shim writes standard input and collects output meanwhile, so this thread only waits. */
+/* A run: start, wait for the end, the time limit or the client's leaving, and the answer's text.
+ * The shim writes standard input and collects output meanwhile, so this thread only waits. */
 #include "sandboxd/core/proc_internal.h"
 
 #include "common/json/json.h"
@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LOOK_MS 500          /* how often a quiet run asks whether its client is still there */
-#define KILL_GRACE_MS 1500   /* an answer after a time limit does not wait longer for the dead */
+#define LOOK_MS          500  /* how often a quiet run asks whether its client is still there */
+#define KILL_GRACE_MS    1500 /* an answer after a time limit does not wait longer for the dead */
 #define TIMEOUT_MAX_SECS (1ll << 32)
 
 enum outcome { EXITED, EXPIRED, GONE };
@@ -22,7 +22,8 @@ static int check_run(const struct process_body *b, struct err *e)
 	if (b->timeout_secs < 0)
 		return err_set(e, ERR_INVALID_REQUEST, "timeout_secs must not be negative");
 	if (b->tty)
-		return err_set(e, ERR_INVALID_REQUEST, "tty: a run has no terminal; start a process");
+		return err_set(
+			e, ERR_INVALID_REQUEST, "tty: a run has no terminal; start a process");
 	if (b->name && *b->name)
 		return err_set(e, ERR_INVALID_REQUEST, "name: a run has no name; start a process");
 	return 0;
@@ -40,7 +41,8 @@ static enum outcome wait_exit(struct proc *p, int64_t until_ms, bool (*gone)(voi
 			r = EXPIRED;
 			break;
 		}
-		if (proc_wait(p, &p->exited, until_ms - now < LOOK_MS ? until_ms : now + LOOK_MS) || !gone)
+		if (proc_wait(p, &p->exited, until_ms - now < LOOK_MS ? until_ms : now + LOOK_MS) ||
+			!gone)
 			continue;
 		pthread_mutex_unlock(lock);
 		bool left = gone(arg);
@@ -54,8 +56,8 @@ static enum outcome wait_exit(struct proc *p, int64_t until_ms, bool (*gone)(voi
 	return r;
 }
 
-/* Everything the process has started dies; the exit is waited for, so that the answer holds all that
- * was written, but not for ever. */
+/* Everything the process has started dies; the exit is waited for, so that the answer holds all
+ * that was written, but not for ever. */
 static void end_tree(struct proc *p, bool timed_out)
 {
 	struct sandbox *s = p->sandbox;
@@ -70,7 +72,8 @@ static void end_tree(struct proc *p, bool timed_out)
 		return;
 	if (timed_out)
 		spool_note(p->spool_fd, 2);
-	(void)guest_signal(s->guest, p->num, SIGKILL, true, NULL); /* fails only when the sandbox ends */
+	(void)guest_signal(
+		s->guest, p->num, SIGKILL, true, NULL); /* fails only when the sandbox ends */
 	(void)wait_exit(p, clock_mono_ms() + KILL_GRACE_MS, NULL, NULL);
 }
 
@@ -98,7 +101,7 @@ void proc_result_of(struct proc_result *r, struct proc *p)
 	snprintf(r->tail, sizeof(r->tail), "\",\"truncated\":%s,\"timed_out\":%s}",
 		r->truncated ? "true" : "false", r->timed_out ? "true" : "false");
 	r->text_len = strlen(r->head) + b64_len(r->kept[0]) + strlen(MIDDLE) + b64_len(r->kept[1]) +
-		strlen(r->tail);
+		      strlen(r->tail);
 }
 
 int proc_run(struct sandbox *s, const struct process_body *body, bool (*gone)(void *), void *arg,
@@ -126,8 +129,8 @@ int proc_run(struct sandbox *s, const struct process_body *body, bool (*gone)(vo
 	return 0;
 }
 
-/* One part of the text: plain, or the base64 of a stream. Returns bytes put; 0 when pos is behind it.
- * Any position can be asked for, as four characters always stand for three bytes. */
+/* One part of the text: plain, or the base64 of a stream. Returns bytes put; 0 when pos is behind
+ * it. Any position can be asked for, as four characters always stand for three bytes. */
 static size_t put_plain(const char *text, uint64_t *pos, char *buf, size_t max)
 {
 	size_t len = strlen(text), n;
@@ -141,7 +144,8 @@ static size_t put_plain(const char *text, uint64_t *pos, char *buf, size_t max)
 	return n;
 }
 
-static size_t put_stream(const struct proc_result *r, int stream, uint64_t *pos, char *buf, size_t max)
+static size_t put_stream(
+	const struct proc_result *r, int stream, uint64_t *pos, char *buf, size_t max)
 {
 	uint64_t len = b64_len(r->kept[stream]), at;
 	unsigned char raw[12288];

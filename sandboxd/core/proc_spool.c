@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The spool file from the front's side (proto/spool.h). Another process writes it while we read, and
- * it is not trusted: everything goes through pread, never through a mapping, as a file that is cut
- * short would end a mapping's reader with SIGBUS. Every number is cut to its bounds here. */
+/* The spool file from the front's side (proto/spool.h). Another process writes it while we read,
+ * and it is not trusted: everything goes through pread, never through a mapping, as a file that is
+ * cut short would end a mapping's reader with SIGBUS. Every number is cut to its bounds here. */
 #include "sandboxd/core/proc_internal.h"
 
 #include "common/json/json.h"
@@ -61,7 +61,7 @@ static bool write_record(int fd, const char *text, size_t len)
 	if (near)
 		memcpy(page + SPOOL_META + sizeof(m), text, len);
 	return pwrite(fd, page, sizeof(page), 0) == (ssize_t)sizeof(page) &&
-		(near || pwrite(fd, text, len, SPOOL_META_FAR) == (ssize_t)len);
+	       (near || pwrite(fd, text, len, SPOOL_META_FAR) == (ssize_t)len);
 }
 
 static int open_new(const struct sandbox *s, const char *name)
@@ -69,9 +69,9 @@ static int open_new(const struct sandbox *s, const char *name)
 	return openat(s->run_dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 }
 
-/* A new file can cost a file system milliseconds (ext4 looks for an inode that was not freed lately),
- * so the next process's file is made while this one runs, nameless, and only linked when needed.
- * Where that does not work it is made on the spot. */
+/* A new file can cost a file system milliseconds (ext4 looks for an inode that was not freed
+ * lately), so the next process's file is made while this one runs, nameless, and only linked when
+ * needed. Where that does not work it is made on the spot. */
 void spool_prepare(struct sandbox *s)
 {
 	int fd;
@@ -131,8 +131,10 @@ int spool_create(const struct proc *p, const char *cwd, int *ret_fd, struct err 
 	if (fd < 0)
 		fd = open_new(p->sandbox, name);
 	if (fd < 0)
-		return err_set_sys(e, errno == ENOSPC || errno == EMFILE || errno == ENFILE ?
-			ERR_UNAVAILABLE : ERR_INTERNAL, errno, "cannot make the output file");
+		return err_set_sys(e,
+			errno == ENOSPC || errno == EMFILE || errno == ENFILE ? ERR_UNAVAILABLE
+									      : ERR_INTERNAL,
+			errno, "cannot make the output file");
 	if (!write_record(fd, text, len)) {
 		spool_remove(p->sandbox, p->num);
 		return err_set(e, ERR_UNAVAILABLE, "no room for the output file");
@@ -151,7 +153,8 @@ void spool_remove(const struct sandbox *s, uint32_t num)
 
 /* The kernel copies a page that somebody else is storing to, in no promised order. Two equal copies
  * in a row were not torn; and EXITED is the last store of all, so a copy made after it was seen is
- * final. A shim that changes its head faster than we can copy it twice is cut off after some tries. */
+ * final. A shim that changes its head faster than we can copy it twice is cut off after some tries.
+ */
 int spool_head_read(int fd, struct spool_head *ret)
 {
 	struct spool_head a, b;
@@ -179,7 +182,8 @@ int spool_head_read(int fd, struct spool_head *ret)
 
 bool spool_order_read(int fd, uint32_t i, uint32_t *ret, uint32_t n)
 {
-	return i + n <= SPOOL_RUNS_MAX && read_at(fd, ret, n * sizeof(*ret), SPOOL_ORDER + 4ull * i);
+	return i + n <= SPOOL_RUNS_MAX &&
+	       read_at(fd, ret, n * sizeof(*ret), SPOOL_ORDER + 4ull * i);
 }
 
 void spool_data_read(int fd, int stream, uint64_t offset, void *buf, size_t len)
@@ -197,7 +201,7 @@ int spool_meta_read(int fd, json_t **ret, uint32_t *ret_noted)
 		return -1;
 	text = malloc(m.len);
 	if (!text || !read_at(fd, text, m.len,
-		m.len <= SPOOL_META_NEAR ? SPOOL_META + sizeof(m) : SPOOL_META_FAR))
+			     m.len <= SPOOL_META_NEAR ? SPOOL_META + sizeof(m) : SPOOL_META_FAR))
 		return -1;
 	*ret_noted = m.noted;
 	return json_parse_any(text, m.len, SPOOL_META_MAX, ret, NULL);
@@ -206,7 +210,8 @@ int spool_meta_read(int fd, json_t **ret, uint32_t *ret_noted)
 void spool_note(int fd, uint32_t noted)
 {
 	/* Best effort: without it a restart logs the exit a second time. */
-	ssize_t n = pwrite(fd, &noted, sizeof(noted), SPOOL_META + offsetof(struct spool_meta, noted));
+	ssize_t n =
+		pwrite(fd, &noted, sizeof(noted), SPOOL_META + offsetof(struct spool_meta, noted));
 	(void)n;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The checks of 11.1, in its order, and the start. The process is in the table before the shim hears
- * of it; when the start fails it leaves the table again and its number is given back. */
+/* The checks of 11.1, in its order, and the start. The process is in the table before the shim
+ * hears of it; when the start fails it leaves the table again and its number is given back. */
 #include "sandboxd/core/proc_internal.h"
 
 #include "common/sys/mem.h"
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#define CWD_DEFAULT "/sandbox/home"
+#define CWD_DEFAULT  "/sandbox/home"
 #define RETIRE_EVERY 64 /* starts between two looks at what is kept too long */
 
 static int oom(struct err *e)
@@ -30,8 +30,8 @@ static int check_name(const struct sandbox *s, const char *name, struct err *e)
 	return 0;
 }
 
-static int check_body(const struct sandbox *s, const struct process_body *b, char cwd[GUEST_PATH_MAX],
-	struct err *e)
+static int check_body(const struct sandbox *s, const struct process_body *b,
+	char cwd[GUEST_PATH_MAX], struct err *e)
 {
 	if (b->argv.n == 0 || !*b->argv.v[0])
 		return err_set(e, ERR_INVALID_REQUEST, "argv: the first entry must name a program");
@@ -75,7 +75,8 @@ static int enlist(struct proc *p, struct err *e)
 		s->next_num = 1;
 	p->num = s->next_num;
 	if (p->name && proc_by_name(s, p->name))
-		r = err_set(e, ERR_CONFLICT, "a process of this sandbox has the name %s already", p->name);
+		r = err_set(e, ERR_CONFLICT, "a process of this sandbox has the name %s already",
+			p->name);
 	else if (p->num == UINT32_MAX)
 		r = err_set(e, ERR_CONFLICT, "this sandbox has used up its process numbers");
 	else if (!proc_insert(p))
@@ -104,16 +105,22 @@ static void delist(struct proc *p, bool refused)
 	pthread_mutex_unlock(&s->lock);
 }
 
-static int hand_over(struct proc *p, const struct process_body *b, const char *cwd, char *const *env,
-	bool stdin_open, struct err *e)
+static int hand_over(struct proc *p, const struct process_body *b, const char *cwd,
+	char *const *env, bool stdin_open, struct err *e)
 {
 	struct sandbox *s = p->sandbox;
 	bool sized = b->rows && b->cols; /* one of them alone is no size */
 	struct guest_start g = {
-		.num = p->num, .argv = (const char *const *)p->argv, .env = (const char *const *)env,
-		.cwd = cwd, .tty = p->tty, .rows = sized ? (uint16_t)b->rows : 0,
+		.num = p->num,
+		.argv = (const char *const *)p->argv,
+		.env = (const char *const *)env,
+		.cwd = cwd,
+		.tty = p->tty,
+		.rows = sized ? (uint16_t)b->rows : 0,
 		.cols = sized ? (uint16_t)b->cols : 0,
-		.stdin_data = b->stdin_data.data, .stdin_len = b->stdin_data.len, .stdin_open = stdin_open,
+		.stdin_data = b->stdin_data.data,
+		.stdin_len = b->stdin_data.len,
+		.stdin_open = stdin_open,
 	};
 
 	if (spool_create(p, cwd, &g.spool_fd, e) < 0)
@@ -147,8 +154,8 @@ static void announce(struct proc *p, const struct process_body *body)
 		proc_log_exited(p);
 }
 
-int proc_launch(struct sandbox *s, const struct process_body *body, bool stdin_open, struct proc **ret,
-	struct err *e)
+int proc_launch(struct sandbox *s, const struct process_body *body, bool stdin_open,
+	struct proc **ret, struct err *e)
 {
 	char cwd[GUEST_PATH_MAX];
 	struct err why = ERR_NULL;

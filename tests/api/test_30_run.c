@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* POST …/run over a real socket: node contract 11.1, 11.2, suite items 9-13, cases RUN-1 to RUN-6. */
+/* POST …/run over a real socket: node contract 11.1, 11.2, suite items 9-13, cases RUN-1 to RUN-6.
+ */
 #include "tests/support/test.h"
 
 #include "common/json/json.h"
@@ -94,7 +95,8 @@ static void what_cannot_be_run_is_refused_and_leaves_no_process(void **state)
 		int status;
 		const char *code, *word;
 	} rows[] = {
-		{ "{\"argv\":[\"definitely-not-a-command-x9\"]}", 400, "invalid_request", "not found" },
+		{ "{\"argv\":[\"definitely-not-a-command-x9\"]}", 400, "invalid_request",
+			"not found" },
 		{ "{\"argv\":[\"/etc\"]}", 400, "invalid_request", "not executable" },
 		{ "{\"argv\":[\"/etc/passwd\"]}", 400, "invalid_request", "not executable" },
 		{ "{\"argv\":[\"\"]}", 400, "invalid_request", "argv" },
@@ -108,11 +110,16 @@ static void what_cannot_be_run_is_refused_and_leaves_no_process(void **state)
 		{ "{\"argv\":[\"true\"],\"cwd\":\"/a/../b\"}", 400, "invalid_request", "cwd" },
 		{ "{\"argv\":[\"true\"],\"cwd\":\"/no-such-dir\"}", 400, "invalid_request", "cwd" },
 		{ "{\"argv\":[\"true\"],\"tty\":true}", 400, "invalid_request", "tty" },
-		{ "{\"argv\":[\"true\"],\"timeout_secs\":-1}", 400, "invalid_request", "timeout_secs" },
-		{ "{\"argv\":[\"true\"],\"timeout_secs\":1.5}", 400, "invalid_request", "timeout_secs" },
-		{ "{\"argv\":[\"true\"],\"stdin\":\"not base64\"}", 400, "invalid_request", "stdin" },
-		{ "{\"argv\":[\"true\"],\"env\":{\"1A\":\"\",\"LD_PRELOAD\":\"\"}}", 400, "invalid_request", "env" },
-		{ "{\"argv\":[\"true\"],\"env\":{\"BASH_ENV\":\"zq7secret\"}}", 403, "refused", "BASH_ENV" },
+		{ "{\"argv\":[\"true\"],\"timeout_secs\":-1}", 400, "invalid_request",
+			"timeout_secs" },
+		{ "{\"argv\":[\"true\"],\"timeout_secs\":1.5}", 400, "invalid_request",
+			"timeout_secs" },
+		{ "{\"argv\":[\"true\"],\"stdin\":\"not base64\"}", 400, "invalid_request",
+			"stdin" },
+		{ "{\"argv\":[\"true\"],\"env\":{\"1A\":\"\",\"LD_PRELOAD\":\"\"}}", 400,
+			"invalid_request", "env" },
+		{ "{\"argv\":[\"true\"],\"env\":{\"BASH_ENV\":\"zq7secret\"}}", 403, "refused",
+			"BASH_ENV" },
 		{ "{\"argv\":[\"true\"],\"nonsense\":1}", 400, "invalid_request", "nonsense" },
 		{ "{\"argv\":[\"true\"],\"name\":\"x\"}", 400, "invalid_request", "name" },
 	};
@@ -121,8 +128,9 @@ static void what_cannot_be_run_is_refused_and_leaves_no_process(void **state)
 	(void)state;
 	before = rig_json(rig, "GET", rig_path("/v1/sandboxes/%s/processes", id), NULL, 200);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		_cleanup_answer_ struct answer a = rig_send(rig, "POST",
-			rig_path("/v1/sandboxes/%s/run", id), NULL, NULL, rows[i].body, strlen(rows[i].body));
+		_cleanup_answer_ struct answer a =
+			rig_send(rig, "POST", rig_path("/v1/sandboxes/%s/run", id), NULL, NULL,
+				rows[i].body, strlen(rows[i].body));
 		assert_answer(&a, rows[i].status, rows[i].code);
 		if (!strstr(a.body, rows[i].word))
 			fail_msg("%s: %s", rows[i].body, a.body);
@@ -138,8 +146,8 @@ static void a_script_without_its_interpreter_is_not_an_exit_status(void **state)
 {
 	(void)state;
 	assert_int_equal(rig_sh(rig, id, "printf '#!/no/interp\\n' > bad; chmod +x bad", NULL), 0);
-	rig_refuses(rig, "POST", rig_path("/v1/sandboxes/%s/run", id), "{\"argv\":[\"./bad\"]}", 400,
-		"invalid_request");
+	rig_refuses(rig, "POST", rig_path("/v1/sandboxes/%s/run", id), "{\"argv\":[\"./bad\"]}",
+		400, "invalid_request");
 }
 
 static void a_child_left_in_the_background_does_not_hold_the_answer(void **state)
@@ -147,10 +155,11 @@ static void a_child_left_in_the_background_does_not_hold_the_answer(void **state
 	int64_t start = now_ms();
 
 	(void)state;
-	assert_result(run("{\"argv\":[\"sh\",\"-c\",\"sleep 300 & echo started\"],\"timeout_secs\":60}"), 0,
-		"started\n", "");
-	assert_result(run("{\"argv\":[\"sh\",\"-c\",\"(setsid sleep 300 &) ; echo again\"]}"), 0, "again\n",
-		"");
+	assert_result(
+		run("{\"argv\":[\"sh\",\"-c\",\"sleep 300 & echo started\"],\"timeout_secs\":60}"),
+		0, "started\n", "");
+	assert_result(run("{\"argv\":[\"sh\",\"-c\",\"(setsid sleep 300 &) ; echo again\"]}"), 0,
+		"again\n", "");
 	assert_true(now_ms() - start < 4000);
 }
 
@@ -169,7 +178,9 @@ static void a_time_limit_ends_the_whole_tree_and_keeps_what_was_written(void **s
 	_cleanup_free_ char *out = text_of(r, "stdout", &n);
 	assert_string_equal(out, "early\n");
 	json_decref(r);
-	assert_int_equal(rig_sh(rig, id, "ps -ef 2>/dev/null | grep '[s]leep 9001' | wc -l | grep -qx 0", NULL),
+	assert_int_equal(
+		rig_sh(rig, id, "ps -ef 2>/dev/null | grep '[s]leep 9001' | wc -l | grep -qx 0",
+			NULL),
 		0);
 	list = rig_json(rig, "GET", rig_path("/v1/sandboxes/%s/processes", id), NULL, 200);
 	p = json_object_get(list, "processes");
@@ -216,10 +227,13 @@ static void input_larger_than_a_pipe_does_not_hang_a_run_that_does_not_read(void
 	size_t n;
 
 	(void)state;
-	assert_true(asprintf(&body, "{\"argv\":[\"sh\",\"-c\",\"sleep .1; echo ok\"],\"stdin\":\"%s\"}", b64) > 0);
+	assert_true(
+		asprintf(&body, "{\"argv\":[\"sh\",\"-c\",\"sleep .1; echo ok\"],\"stdin\":\"%s\"}",
+			b64) > 0);
 	assert_result(run(body), 0, "ok\n", "");
 	free(body);
-	assert_true(asprintf(&body, "{\"argv\":[\"sh\",\"-c\",\"cat; cat >&2\"],\"stdin\":\"%s\"}", b64) > 0);
+	assert_true(asprintf(&body, "{\"argv\":[\"sh\",\"-c\",\"cat; cat >&2\"],\"stdin\":\"%s\"}",
+			    b64) > 0);
 	r = run(body);
 	free(text_of(r, "stdout", &n));
 	assert_int_equal(n, RAW);
@@ -229,7 +243,7 @@ static void input_larger_than_a_pipe_does_not_hang_a_run_that_does_not_read(void
 static void output_is_bytes(void **state)
 {
 	json_t *r = run("{\"argv\":[\"sh\",\"-c\",\"printf '\\\\360\\\\220'; printf "
-		"'\\\\215\\\\210\\\\n\\\\377\\\\000\\\\376'\"]}");
+			"'\\\\215\\\\210\\\\n\\\\377\\\\000\\\\376'\"]}");
 	size_t n;
 	_cleanup_free_ char *out = text_of(r, "stdout", &n);
 
@@ -244,11 +258,14 @@ static void nothing_of_the_server_is_inherited(void **state)
 	_cleanup_free_ char *out = NULL;
 
 	(void)state;
-	assert_int_equal(rig_sh(rig, id,
-		"grep -E 'SigIgn|SigBlk' /proc/self/status | grep -v 0000000000000000; ls /proc/self/fd | wc -l",
-		&out), 0);
+	assert_int_equal(
+		rig_sh(rig, id,
+			"grep -E 'SigIgn|SigBlk' /proc/self/status | grep -v 0000000000000000; ls /proc/self/fd | wc -l",
+			&out),
+		0);
 	assert_string_equal(out, "4\n");
-	assert_result(run("{\"argv\":[\"sh\",\"-c\",\"yes | head -n1\"],\"timeout_secs\":10}"), 0, "y\n", "");
+	assert_result(run("{\"argv\":[\"sh\",\"-c\",\"yes | head -n1\"],\"timeout_secs\":10}"), 0,
+		"y\n", "");
 }
 
 static void unknown_and_ended_sandboxes_refuse_a_run(void **state)
@@ -257,22 +274,24 @@ static void unknown_and_ended_sandboxes_refuse_a_run(void **state)
 	json_t *v;
 
 	(void)state;
-	rig_refuses(rig, "POST", "/v1/sandboxes/sbx_0000000000000000/run", "{\"argv\":[\"true\"]}", 404,
-		"not_found");
+	rig_refuses(rig, "POST", "/v1/sandboxes/sbx_0000000000000000/run", "{\"argv\":[\"true\"]}",
+		404, "not_found");
 	v = rig_json(rig, "DELETE", rig_path("/v1/sandboxes/%s", other), NULL, 204);
 	json_decref(v);
-	rig_refuses(rig, "POST", rig_path("/v1/sandboxes/%s/run", other), "{\"argv\":[\"true\"]}", 409,
-		"conflict");
+	rig_refuses(rig, "POST", rig_path("/v1/sandboxes/%s/run", other), "{\"argv\":[\"true\"]}",
+		409, "conflict");
 	/* The body comes first, then the sandbox, then what the body asks for. */
 	rig_refuses(rig, "POST", rig_path("/v1/sandboxes/%s/run", other), "{\"bind\":1}", 400,
 		"invalid_request");
-	rig_refuses(rig, "POST", rig_path("/v1/sandboxes/%s/run", other), "{\"tty\":true}", 409, "conflict");
+	rig_refuses(rig, "POST", rig_path("/v1/sandboxes/%s/run", other), "{\"tty\":true}", 409,
+		"conflict");
 }
 
 static bool sleeper_is_gone(void *arg)
 {
 	(void)arg;
-	return rig_sh(rig, id, "ps -ef 2>/dev/null | grep '[s]leep 9002' | wc -l | grep -qx 0", NULL) == 0;
+	return rig_sh(rig, id, "ps -ef 2>/dev/null | grep '[s]leep 9002' | wc -l | grep -qx 0",
+		       NULL) == 0;
 }
 
 static bool sleeper_is_there(void *arg)
@@ -295,7 +314,8 @@ static void a_client_that_leaves_takes_its_run_with_it(void **state)
 /* SEC-1 and suite items 41, 42: the log knows program, count and hash, and no text. */
 static void events_of_a_run_hold_a_hash_of_its_arguments(void **state)
 {
-	json_t *r = run("{\"argv\":[\"sh\",\"-c\",\"true\",\"zq7secret-2\"],\"env\":{\"T\":\"zq7secret-3\"},"
+	json_t *r = run(
+		"{\"argv\":[\"sh\",\"-c\",\"true\",\"zq7secret-2\"],\"env\":{\"T\":\"zq7secret-3\"},"
 		"\"cwd\":\"/tmp\",\"stdin\":\"enE3c2VjcmV0\"}");
 	json_t *events, *list, *started = NULL, *ended = NULL, *e;
 	size_t i;
@@ -306,7 +326,7 @@ static void events_of_a_run_hold_a_hash_of_its_arguments(void **state)
 	list = json_object_get(events, "events");
 	_cleanup_free_ char *text = json_text(events);
 	assert_null(strstr(text, "zq7secret"));
-	json_array_foreach(list, i, e) {
+	json_array_foreach (list, i, e) {
 		const char *type = json_string_value(json_object_get(e, "type"));
 		if (!strcmp(type, "process.started"))
 			started = e;
@@ -319,7 +339,8 @@ static void events_of_a_run_hold_a_hash_of_its_arguments(void **state)
 	assert_string_equal(json_string_value(json_object_get(started, "args_sha256")),
 		"c6d5b26f7e0abfeaa6a0ce1c59e8240dd6358c7e85f722fbad6c45447823e8b8");
 	assert_string_equal(json_string_value(json_object_get(started, "cwd")), "/tmp");
-	assert_string_equal(json_string_value(json_array_get(json_object_get(started, "env_names"), 0)), "T");
+	assert_string_equal(
+		json_string_value(json_array_get(json_object_get(started, "env_names"), 0)), "T");
 	if (ended) /* may come after the answer */
 		assert_true(json_is_integer(json_object_get(ended, "exit_code")));
 	json_decref(events);

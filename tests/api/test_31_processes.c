@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Background processes: start, list, get, input, signals, names (node contract 11.3, 11.4, 11.6, 11.7;
- * suite items 14-16; cases RUN-5, TTY-1). */
+/* Background processes: start, list, get, input, signals, names (node
+ * contract 11.3, 11.4, 11.6, 11.7; suite items 14-16; cases RUN-5, TTY-1). */
 #include "tests/support/test.h"
 
 #include "tests/support/rig.h"
@@ -69,16 +69,16 @@ static json_int_t exit_code(json_int_t pid)
 static int input(json_int_t pid, const char *query, const char *text)
 {
 	_cleanup_answer_ struct answer a = rig_send(rig, "POST",
-		rig_path("/v1/sandboxes/%s/processes/%lld/stdin%s", id, (long long)pid, query), NULL,
-		"application/octet-stream", text, strlen(text));
+		rig_path("/v1/sandboxes/%s/processes/%lld/stdin%s", id, (long long)pid, query),
+		NULL, "application/octet-stream", text, strlen(text));
 
 	return a.status;
 }
 
 static int signal_to(json_int_t pid, const char *body)
 {
-	_cleanup_answer_ struct answer a = rig_send(rig, "POST", path_of(pid, "/signal"), NULL, NULL, body,
-		strlen(body));
+	_cleanup_answer_ struct answer a =
+		rig_send(rig, "POST", path_of(pid, "/signal"), NULL, NULL, body, strlen(body));
 
 	return a.status;
 }
@@ -101,7 +101,8 @@ static void input_stays_open_until_it_is_closed(void **state)
 
 static void closed_input_of_a_living_process_is_refused(void **state)
 {
-	json_int_t pid = start("{\"argv\":[\"sh\",\"-c\",\"cat; exec sleep 60\"],\"stdin\":\"YQ==\"}");
+	json_int_t pid =
+		start("{\"argv\":[\"sh\",\"-c\",\"cat; exec sleep 60\"],\"stdin\":\"YQ==\"}");
 
 	(void)state;
 	assert_int_equal(input(pid, "?close=1", ""), 204);
@@ -116,8 +117,10 @@ static void signals_reach_the_whole_group(void **state)
 		const char *body;
 		json_int_t code;
 	} rows[] = {
-		{ "{\"signal\":\"TERM\"}", 143 }, { "{\"signal\":\"INT\"}", 130 },
-		{ "{\"signal\":\"HUP\"}", 129 }, { "{\"signal\":\"KILL\"}", 137 },
+		{ "{\"signal\":\"TERM\"}", 143 },
+		{ "{\"signal\":\"INT\"}", 130 },
+		{ "{\"signal\":\"HUP\"}", 129 },
+		{ "{\"signal\":\"KILL\"}", 137 },
 	};
 
 	(void)state;
@@ -130,15 +133,22 @@ static void signals_reach_the_whole_group(void **state)
 	json_int_t pid = start("{\"argv\":[\"sh\",\"-c\",\"sleep 9003 & wait\"]}");
 	assert_int_equal(signal_to(pid, "{\"signal\":\"KILL\"}"), 204);
 	assert_int_equal(exit_code(pid), 137);
-	assert_int_equal(rig_sh(rig, id, "ps -ef 2>/dev/null | grep '[s]leep 9003' | wc -l | grep -qx 0", NULL),
+	assert_int_equal(
+		rig_sh(rig, id, "ps -ef 2>/dev/null | grep '[s]leep 9003' | wc -l | grep -qx 0",
+			NULL),
 		0);
 }
 
 static void wrong_signals_are_refused_after_the_process_is_found(void **state)
 {
 	static const char *const bad[] = {
-		"{\"signal\":\"STOP\"}", "{\"signal\":\"term\"}", "{\"signal\":\"SIGTERM\"}",
-		"{\"signal\":\"\"}", "{\"signal\":null}", "{}", "",
+		"{\"signal\":\"STOP\"}",
+		"{\"signal\":\"term\"}",
+		"{\"signal\":\"SIGTERM\"}",
+		"{\"signal\":\"\"}",
+		"{\"signal\":null}",
+		"{}",
+		"",
 	};
 	json_int_t pid = start("{\"argv\":[\"true\"]}");
 
@@ -155,11 +165,14 @@ static void wrong_signals_are_refused_after_the_process_is_found(void **state)
 
 static void unknown_processes_are_not_found(void **state)
 {
-	static const char *const pids[] = { "0", "9999", "01", "+1", "-1", "1.0", "x", "%20", "99999999999" };
+	static const char *const pids[] = { "0", "9999", "01", "+1", "-1", "1.0", "x", "%20",
+		"99999999999" };
 	static const struct {
 		const char *method, *rest, *body;
 	} rows[] = {
-		{ "GET", "", NULL }, { "GET", "/output", NULL }, { "POST", "/stdin", "" },
+		{ "GET", "", NULL },
+		{ "GET", "/output", NULL },
+		{ "POST", "/stdin", "" },
 		{ "POST", "/signal", "{\"signal\":\"TERM\"}" },
 	};
 
@@ -167,7 +180,8 @@ static void unknown_processes_are_not_found(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(pids); i++)
 		for (size_t k = 0; k < ARRAY_LEN(rows); k++)
 			rig_refuses(rig, rows[k].method,
-				rig_path("/v1/sandboxes/%s/processes/%s%s", id, pids[i], rows[k].rest),
+				rig_path("/v1/sandboxes/%s/processes/%s%s", id, pids[i],
+					rows[k].rest),
 				rows[k].body, 404, "not_found");
 }
 
@@ -180,15 +194,15 @@ static void numbers_count_up_and_are_listed_in_order(void **state)
 	(void)state;
 	for (int k = 0; k < 3; k++) {
 		const char *kind = k == 1 ? "run" : "processes";
-		p = rig_json(rig, "POST", rig_path("/v1/sandboxes/%s/%s", box, kind), "{\"argv\":[\"true\"]}",
-			k == 1 ? 200 : 201);
+		p = rig_json(rig, "POST", rig_path("/v1/sandboxes/%s/%s", box, kind),
+			"{\"argv\":[\"true\"]}", k == 1 ? 200 : 201);
 		json_decref(p);
 		rig_refuses(rig, "POST", rig_path("/v1/sandboxes/%s/%s", box, kind),
 			"{\"argv\":[\"no-such-program\"]}", 400, "invalid_request");
 	}
 	list = rig_json(rig, "GET", rig_path("/v1/sandboxes/%s/processes", box), NULL, 200);
 	assert_int_equal(json_array_size(json_object_get(list, "processes")), 3);
-	json_array_foreach(json_object_get(list, "processes"), i, p)
+	json_array_foreach (json_object_get(list, "processes"), i, p)
 		assert_int_equal(json_integer_value(json_object_get(p, "pid")), i + 1);
 	json_decref(list);
 }
@@ -217,14 +231,16 @@ static void the_window_size_is_there_before_the_program_asks(void **state)
 	static const struct {
 		const char *size, *want;
 	} rows[] = {
-		{ ",\"rows\":37,\"cols\":113", "37 113" }, { "", "24 80" },
+		{ ",\"rows\":37,\"cols\":113", "37 113" },
+		{ "", "24 80" },
 		{ ",\"rows\":0,\"cols\":99", "24 80" },
 	};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		json_int_t pid = start(rig_path(
-			"{\"argv\":[\"sh\",\"-c\",\"stty size; echo $TERM\"],\"tty\":true%s}", rows[i].size));
+			"{\"argv\":[\"sh\",\"-c\",\"stty size; echo $TERM\"],\"tty\":true%s}",
+			rows[i].size));
 		_cleanup_answer_ struct answer a = { 0 };
 		assert_int_equal(exit_code(pid), 0);
 		a = rig_send(rig, "GET", path_of(pid, "/output/stdout"), NULL, NULL, NULL, 0);
@@ -235,12 +251,14 @@ static void the_window_size_is_there_before_the_program_asks(void **state)
 
 static void impossible_window_sizes_are_refused(void **state)
 {
-	static const char *const sizes[] = { "\"rows\":-1", "\"cols\":65536", "\"rows\":1.5", "\"cols\":\"80\"" };
+	static const char *const sizes[] = { "\"rows\":-1", "\"cols\":65536", "\"rows\":1.5",
+		"\"cols\":\"80\"" };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
 		rig_refuses(rig, "POST", rig_path("/v1/sandboxes/%s/processes", id),
-			rig_path("{\"argv\":[\"true\"],\"tty\":true,%s}", sizes[i]), 400, "invalid_request");
+			rig_path("{\"argv\":[\"true\"],\"tty\":true,%s}", sizes[i]), 400,
+			"invalid_request");
 }
 
 static void closing_a_terminals_input_sends_control_d(void **state)
@@ -268,8 +286,9 @@ static void processes_of_an_ended_sandbox_stay_on_record(void **state)
 	json_decref(p);
 	path = rig_path("/v1/sandboxes/%s/processes/1/signal", box);
 	json_decref(rig_json(rig, "POST", path, "{\"signal\":\"TERM\"}", 204));
-	_cleanup_answer_ struct answer a = rig_send(rig, "POST",
-		rig_path("/v1/sandboxes/%s/processes/1/stdin", box), NULL, "application/octet-stream", "x", 1);
+	_cleanup_answer_ struct answer a =
+		rig_send(rig, "POST", rig_path("/v1/sandboxes/%s/processes/1/stdin", box), NULL,
+			"application/octet-stream", "x", 1);
 	assert_answer(&a, 409, "conflict");
 }
 
@@ -282,11 +301,12 @@ static void processes_outlive_a_restart_of_the_server(void **state)
 	rig_restart(rig);
 	struct wanted w = { .pid = pid };
 	assert_false(has_exited(&w));
-	json_decref(rig_json(rig, "GET", rig_path("/v1/sandboxes/%s/processes/survivor", id), NULL, 200));
+	json_decref(rig_json(
+		rig, "GET", rig_path("/v1/sandboxes/%s/processes/survivor", id), NULL, 200));
 	assert_int_equal(input(pid, "?close=1", "after\n"), 204);
 	assert_int_equal(exit_code(pid), 0);
-	_cleanup_answer_ struct answer a = rig_send(rig, "GET", path_of(pid, "/output/stdout"), NULL, NULL,
-		NULL, 0);
+	_cleanup_answer_ struct answer a =
+		rig_send(rig, "GET", path_of(pid, "/output/stdout"), NULL, NULL, NULL, 0);
 	assert_string_equal(a.body, "before\nafter\n");
 	next = start("{\"argv\":[\"true\"]}");
 	assert_true(next > pid);

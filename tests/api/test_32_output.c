@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Output as NDJSON and as bytes (node contract 11.5; addition output_range; suite items 14-16; cases
- * RUN-3, TTY-2, TTY-3, LIF-4). */
+/* Output as NDJSON and as bytes (node contract 11.5; addition output_range; suite items 14-16;
+ * cases RUN-3, TTY-2, TTY-3, LIF-4). */
 #include "tests/support/test.h"
 
 #include "common/json/json.h"
@@ -75,8 +75,9 @@ static void take_line(struct heard *h, json_t *line)
 
 static struct heard follow(const char *box, json_int_t pid)
 {
-	int fd = rig_open(rig, "GET", rig_path("/v1/sandboxes/%s/processes/%lld/output", box, (long long)pid),
-		NULL, NULL, NULL, 0);
+	int fd = rig_open(rig, "GET",
+		rig_path("/v1/sandboxes/%s/processes/%lld/output", box, (long long)pid), NULL, NULL,
+		NULL, 0);
 	_cleanup_answer_ struct answer a = httpc_head(fd);
 	struct httpc_stream st = { 0 };
 	struct heard h = { 0 };
@@ -84,7 +85,8 @@ static struct heard follow(const char *box, json_int_t pid)
 	char type[64];
 
 	assert_int_equal(a.status, 200);
-	assert_string_equal(answer_header(&a, "Content-Type", type, sizeof(type)), "application/x-ndjson");
+	assert_string_equal(
+		answer_header(&a, "Content-Type", type, sizeof(type)), "application/x-ndjson");
 	while ((line = httpc_line(fd, &st)))
 		take_line(&h, line);
 	httpc_stream_free(&st);
@@ -100,7 +102,8 @@ static void heard_free(struct heard *h)
 
 static void late_followers_hear_everything_from_the_start(void **state)
 {
-	json_int_t pid = start(id, "{\"argv\":[\"sh\",\"-c\",\"echo early; echo oops >&2; exit 3\"]}");
+	json_int_t pid =
+		start(id, "{\"argv\":[\"sh\",\"-c\",\"echo early; echo oops >&2; exit 3\"]}");
 
 	(void)state;
 	for (int i = 0; i < 3; i++) {
@@ -119,16 +122,18 @@ static void when_the_exit_line_is_there_the_process_has_exited(void **state)
 	for (int i = 0; i < 10; i++) {
 		json_int_t pid = start(id, "{\"argv\":[\"cat\"]}");
 		_cleanup_answer_ struct answer a = rig_send(rig, "POST",
-			rig_path("/v1/sandboxes/%s/processes/%lld/stdin?close=1", id, (long long)pid), NULL,
-			"application/octet-stream", "ping\npong\n", 10);
+			rig_path("/v1/sandboxes/%s/processes/%lld/stdin?close=1", id,
+				(long long)pid),
+			NULL, "application/octet-stream", "ping\npong\n", 10);
 		assert_answer(&a, 204, NULL);
 		struct heard h = follow(id, pid);
 		json_t *p = rig_json(rig, "GET",
 			rig_path("/v1/sandboxes/%s/processes/%lld", id, (long long)pid), NULL, 200);
 		assert_string_equal(json_string_value(json_object_get(p, "state")), "exited");
 		assert_int_equal(json_integer_value(json_object_get(p, "exit_code")), 0);
-		rig_refuses(rig, "POST", rig_path("/v1/sandboxes/%s/processes/%lld/stdin", id, (long long)pid),
-			"", 409, "conflict");
+		rig_refuses(rig, "POST",
+			rig_path("/v1/sandboxes/%s/processes/%lld/stdin", id, (long long)pid), "",
+			409, "conflict");
 		assert_string_equal(h.out[0], "ping\npong\n");
 		json_decref(p);
 		heard_free(&h);
@@ -138,8 +143,9 @@ static void when_the_exit_line_is_there_the_process_has_exited(void **state)
 static void the_header_is_sent_before_any_output(void **state)
 {
 	json_int_t pid = start(id, "{\"argv\":[\"sh\",\"-c\",\"read x; echo $x\"]}");
-	int fd = rig_open(rig, "GET", rig_path("/v1/sandboxes/%s/processes/%lld/output", id, (long long)pid),
-		NULL, NULL, NULL, 0);
+	int fd = rig_open(rig, "GET",
+		rig_path("/v1/sandboxes/%s/processes/%lld/output", id, (long long)pid), NULL, NULL,
+		NULL, 0);
 	_cleanup_answer_ struct answer a = httpc_head(fd), b = { 0 };
 	struct httpc_stream st = { 0 };
 	struct heard h = { 0 };
@@ -147,7 +153,8 @@ static void the_header_is_sent_before_any_output(void **state)
 
 	(void)state;
 	assert_int_equal(a.status, 200);
-	b = rig_send(rig, "POST", rig_path("/v1/sandboxes/%s/processes/%lld/stdin", id, (long long)pid), NULL,
+	b = rig_send(rig, "POST",
+		rig_path("/v1/sandboxes/%s/processes/%lld/stdin", id, (long long)pid), NULL,
 		"application/octet-stream", "go\n", 3);
 	assert_answer(&b, 204, NULL);
 	while ((line = httpc_line(fd, &st)))
@@ -161,8 +168,9 @@ static void the_header_is_sent_before_any_output(void **state)
 
 static void output_that_is_split_anywhere_stays_the_same_bytes(void **state)
 {
-	json_int_t pid = start(id, "{\"argv\":[\"sh\",\"-c\",\"printf '\\\\360\\\\220'; sleep .1; printf "
-		"'\\\\215'; sleep .1; printf '\\\\210\\\\n\\\\377\\\\000\\\\376'\"]}");
+	json_int_t pid =
+		start(id, "{\"argv\":[\"sh\",\"-c\",\"printf '\\\\360\\\\220'; sleep .1; printf "
+			  "'\\\\215'; sleep .1; printf '\\\\210\\\\n\\\\377\\\\000\\\\376'\"]}");
 	struct heard h = follow(id, pid);
 
 	(void)state;
@@ -189,10 +197,11 @@ static void kept_are_8_mib_a_stream_and_the_exit_line_comes_last(void **state)
 static void a_reader_that_stops_reading_harms_nobody(void **state)
 {
 	const char *box = rig_sandbox(rig, NULL);
-	json_int_t pid = start(box,
-		"{\"argv\":[\"sh\",\"-c\",\"head -c 16000000 /dev/zero; echo done >&2\"]}");
+	json_int_t pid = start(
+		box, "{\"argv\":[\"sh\",\"-c\",\"head -c 16000000 /dev/zero; echo done >&2\"]}");
 	int stuck = rig_open(rig, "GET",
-		rig_path("/v1/sandboxes/%s/processes/%lld/output", box, (long long)pid), NULL, NULL, NULL, 0);
+		rig_path("/v1/sandboxes/%s/processes/%lld/output", box, (long long)pid), NULL, NULL,
+		NULL, 0);
 	struct heard h;
 	time_t began;
 
@@ -216,8 +225,8 @@ static void a_follower_that_leaves_changes_nothing(void **state)
 	(void)state;
 	for (int i = 0; i < 5; i++)
 		close(rig_open(rig, "GET",
-			rig_path("/v1/sandboxes/%s/processes/%lld/output", id, (long long)pid), NULL, NULL,
-			NULL, 0));
+			rig_path("/v1/sandboxes/%s/processes/%lld/output", id, (long long)pid),
+			NULL, NULL, NULL, 0));
 	_cleanup_answer_ struct answer a = rig_send(rig, "POST",
 		rig_path("/v1/sandboxes/%s/processes/%lld/stdin", id, (long long)pid), NULL,
 		"application/octet-stream", "b\n", 2);
@@ -231,8 +240,9 @@ static void a_stream_of_an_ended_sandbox_ends_with_137(void **state)
 {
 	const char *box = rig_sandbox(rig, NULL);
 	json_int_t pid = start(box, "{\"argv\":[\"sh\",\"-c\",\"echo x; exec sleep 60\"]}");
-	int fd = rig_open(rig, "GET", rig_path("/v1/sandboxes/%s/processes/%lld/output", box, (long long)pid),
-		NULL, NULL, NULL, 0);
+	int fd = rig_open(rig, "GET",
+		rig_path("/v1/sandboxes/%s/processes/%lld/output", box, (long long)pid), NULL, NULL,
+		NULL, 0);
 	_cleanup_answer_ struct answer a = httpc_head(fd);
 	struct httpc_stream st = { 0 };
 	struct heard h = { 0 };
@@ -286,7 +296,8 @@ static void ranges_of_the_kept_output_are_served(void **state)
 		{ "stdout", "lines=1-", 400, NULL, NULL },
 		{ "stdin", NULL, 404, NULL, NULL },
 	};
-	json_int_t pid = start(id, "{\"argv\":[\"sh\",\"-c\",\"printf 0123456789; sleep .1; printf err >&2\"]}");
+	json_int_t pid = start(
+		id, "{\"argv\":[\"sh\",\"-c\",\"printf 0123456789; sleep .1; printf err >&2\"]}");
 	struct heard h = follow(id, pid);
 	char value[64];
 
@@ -295,16 +306,18 @@ static void ranges_of_the_kept_output_are_served(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		_cleanup_answer_ struct answer a = bytes(pid, rows[i].rest, rows[i].range);
 		if (a.status != rows[i].status || (rows[i].body && strcmp(a.body, rows[i].body)))
-			fail_msg("%s %s: %d %s", rows[i].rest, rows[i].range ? rows[i].range : "", a.status,
-				a.body);
+			fail_msg("%s %s: %d %s", rows[i].rest, rows[i].range ? rows[i].range : "",
+				a.status, a.body);
 		const char *cr = answer_header(&a, "Content-Range", value, sizeof(value));
 		if (rows[i].content_range)
 			assert_string_equal(cr, rows[i].content_range);
 		else
 			assert_null(cr);
 		if (a.status < 300) {
-			assert_string_equal(answer_header(&a, "Sbx-First-Offset", value, sizeof(value)), "0");
-			assert_string_equal(answer_header(&a, "Sbx-Complete", value, sizeof(value)), "1");
+			assert_string_equal(
+				answer_header(&a, "Sbx-First-Offset", value, sizeof(value)), "0");
+			assert_string_equal(
+				answer_header(&a, "Sbx-Complete", value, sizeof(value)), "1");
 		}
 	}
 }
@@ -313,12 +326,14 @@ static void following_bytes_go_on_to_the_end_of_the_process(void **state)
 {
 	json_int_t pid = start(id, "{\"argv\":[\"sh\",\"-c\",\"printf abc; read x; printf def\"]}");
 	int fd = rig_open(rig, "GET",
-		rig_path("/v1/sandboxes/%s/processes/%lld/output/both?follow=1", id, (long long)pid),
+		rig_path(
+			"/v1/sandboxes/%s/processes/%lld/output/both?follow=1", id, (long long)pid),
 		"Range: bytes=1-\r\n", NULL, NULL, 0);
 	_cleanup_answer_ struct answer a = { 0 }, b = { 0 };
 
 	(void)state;
-	b = rig_send(rig, "POST", rig_path("/v1/sandboxes/%s/processes/%lld/stdin", id, (long long)pid), NULL,
+	b = rig_send(rig, "POST",
+		rig_path("/v1/sandboxes/%s/processes/%lld/stdin", id, (long long)pid), NULL,
 		"application/octet-stream", "\n", 1);
 	assert_answer(&b, 204, NULL);
 	a = httpc_answer(fd);

@@ -40,8 +40,9 @@ static json_int_t start(const char *body)
 
 static int attach(json_int_t pid)
 {
-	int fd = rig_open(rig, "GET", rig_path("/v1/sandboxes/%s/processes/%lld/attach", id, (long long)pid),
-		UPGRADE, NULL, NULL, 0);
+	int fd = rig_open(rig, "GET",
+		rig_path("/v1/sandboxes/%s/processes/%lld/attach", id, (long long)pid), UPGRADE,
+		NULL, NULL, 0);
 	_cleanup_answer_ struct answer a = httpc_head(fd);
 	char value[64];
 
@@ -53,8 +54,8 @@ static int attach(json_int_t pid)
 
 static void put(int fd, char type, const void *payload, size_t len)
 {
-	unsigned char head[5] = { (unsigned char)type, (unsigned char)(len >> 24), (unsigned char)(len >> 16),
-		(unsigned char)(len >> 8), (unsigned char)len };
+	unsigned char head[5] = { (unsigned char)type, (unsigned char)(len >> 24),
+		(unsigned char)(len >> 16), (unsigned char)(len >> 8), (unsigned char)len };
 
 	httpc_send_bytes(fd, head, 5);
 	httpc_send_bytes(fd, payload, len);
@@ -102,7 +103,8 @@ static char *read_to_exit(int fd, int *ret_code, size_t *ret_len)
 		if (type == 'x') {
 			assert_int_equal(n, 4);
 			const unsigned char *p = (unsigned char *)payload;
-			*ret_code = (int)((uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3]);
+			*ret_code = (int)((uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 |
+					  (uint32_t)p[2] << 8 | p[3]);
 			ended = true;
 		} else {
 			assert_true(type == 'o' || type == 'E');
@@ -134,8 +136,8 @@ static void read_until(int fd, char **text, const char *want)
 
 static const char *state_of(json_int_t pid, int *ret_code)
 {
-	json_t *p = rig_json(rig, "GET", rig_path("/v1/sandboxes/%s/processes/%lld", id, (long long)pid), NULL,
-		200);
+	json_t *p = rig_json(rig, "GET",
+		rig_path("/v1/sandboxes/%s/processes/%lld", id, (long long)pid), NULL, 200);
 	bool exited = !strcmp(json_string_value(json_object_get(p, "state")), "exited");
 
 	if (ret_code)
@@ -276,7 +278,8 @@ static void signals_and_exit_codes_above_127_pass(void **state)
 static void the_exit_of_a_timed_out_run_is_minus_one(void **state)
 {
 	json_t *r = rig_json(rig, "POST", rig_path("/v1/sandboxes/%s/run", id),
-		"{\"argv\":[\"sleep\",\"60\"],\"timeout_secs\":1}", 200), *list, *last;
+		       "{\"argv\":[\"sleep\",\"60\"],\"timeout_secs\":1}", 200),
+	       *list, *last;
 	int code = 0, fd;
 
 	(void)state;
@@ -293,7 +296,8 @@ static void the_exit_of_a_timed_out_run_is_minus_one(void **state)
 
 static void a_resize_is_in_force_before_later_input(void **state)
 {
-	json_int_t pid = start("{\"argv\":[\"sh\",\"-c\",\"stty -echo; trap 'echo winch' WINCH; echo ready; while "
+	json_int_t pid = start(
+		"{\"argv\":[\"sh\",\"-c\",\"stty -echo; trap 'echo winch' WINCH; echo ready; while "
 		":; do read x && stty size; done\"],\"tty\":true,\"rows\":37,\"cols\":113}");
 	int fd = attach(pid);
 	char *text = NULL;
@@ -376,17 +380,18 @@ static void refusals_come_before_the_switch(void **state)
 		const char *code;
 	} rows[] = {
 		{ "/v1/sandboxes/nobody/processes/1/attach", NULL, 400, "invalid_request" },
-		{ "/v1/sandboxes/nobody/processes/1/attach", "Upgrade: sbx-stream/1\r\n", 400, "invalid_request" },
-		{ "/v1/sandboxes/nobody/processes/1/attach", "Connection: upgrade\r\nUpgrade: websocket\r\n", 400,
+		{ "/v1/sandboxes/nobody/processes/1/attach", "Upgrade: sbx-stream/1\r\n", 400,
 			"invalid_request" },
+		{ "/v1/sandboxes/nobody/processes/1/attach",
+			"Connection: upgrade\r\nUpgrade: websocket\r\n", 400, "invalid_request" },
 		{ "/v1/sandboxes/nobody/processes/1/attach", UPGRADE, 404, "not_found" },
 		{ "/v1/sandboxes/%s/processes/9999/attach", UPGRADE, 404, "not_found" },
 	};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		_cleanup_answer_ struct answer a = rig_send(rig, "GET", rig_path(rows[i].path, id),
-			rows[i].headers, NULL, NULL, 0);
+		_cleanup_answer_ struct answer a = rig_send(
+			rig, "GET", rig_path(rows[i].path, id), rows[i].headers, NULL, NULL, 0);
 		assert_answer(&a, rows[i].status, rows[i].code);
 	}
 }

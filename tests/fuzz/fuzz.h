@@ -16,12 +16,12 @@
 typedef int fuzz_target(const uint8_t *data, size_t size);
 fuzz_target fuzz_agent, fuzz_frames, fuzz_json, fuzz_names, fuzz_paths, fuzz_shim, fuzz_spool;
 
-#define promise(cond)                                                             \
-	do {                                                                      \
-		if (!(cond)) {                                                    \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond); \
-			abort();                                                  \
-		}                                                                 \
+#define promise(cond)                                                                              \
+	do {                                                                                       \
+		if (!(cond)) {                                                                     \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                 \
+			abort();                                                                   \
+		}                                                                                  \
 	} while (0)
 
 /* The input as a supply that runs dry quietly. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The front against a shim that answers with the input's bytes: calls must end with a result or an
- * error, and events must name nothing that the front then trusts. The first byte picks the calls. */
+ * error, and events must name nothing that the front then trusts. The first byte picks the calls.
+ */
 #include "tests/fuzz/fuzz.h"
 
 #include "common/sys/fd.h"
@@ -48,8 +49,9 @@ static void talk(struct agent *a, int fd)
 	if (fd_recv_full(fd, &h, sizeof(h), 1000) < 0)
 		return;
 	if (a->honest) {
-		struct proto_hello_ok ok = { .magic = PROTO_MAGIC, .version = PROTO_VERSION,
-			.generation = h.generation };
+		struct proto_hello_ok ok = {
+			.magic = PROTO_MAGIC, .version = PROTO_VERSION, .generation = h.generation
+		};
 		(void)fd_send_full(fd, &ok, sizeof(ok), 1000);
 	}
 	/* A call speaks first; events do not wait. */
@@ -107,7 +109,8 @@ static struct agent *agent(void)
 	a->dirfd = open(a->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/sock", a->dir);
 	a->listen = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	promise(bind(a->listen, (struct sockaddr *)&addr, sizeof(addr)) == 0 && listen(a->listen, 16) == 0);
+	promise(bind(a->listen, (struct sockaddr *)&addr, sizeof(addr)) == 0 &&
+		listen(a->listen, 16) == 0);
 	(void)atexit(remove_agent);
 	pthread_mutex_init(&a->lock, NULL);
 	promise(guest_hub_new(&a->hub, NULL) == 0);
@@ -127,7 +130,9 @@ static void make_calls(struct guest *g, unsigned which)
 	int fd = -1;
 
 	if (which & 1) {
-		struct guest_start s = { .num = 1, .argv = argv, .env = env, .cwd = "/", .spool_fd = 0 };
+		struct guest_start s = {
+			.num = 1, .argv = argv, .env = env, .cwd = "/", .spool_fd = 0
+		};
 		check(guest_start(g, &s, &e), &e);
 	}
 	if (which & 2)

@@ -60,7 +60,8 @@ int fuzz_json(const uint8_t *data, size_t size)
 	/* What was parsed can be written and parsed again. */
 	char *text = json_text(o);
 	json_t *again = NULL;
-	promise(text && (strlen(text) > JSON_BODY_MAX || json_parse_object(text, strlen(text), &again, NULL) == 0));
+	promise(text && (strlen(text) > JSON_BODY_MAX ||
+				json_parse_object(text, strlen(text), &again, NULL) == 0));
 	promise(!again || json_equal(o, again));
 	free(text);
 	json_decref(again);

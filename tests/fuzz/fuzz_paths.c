@@ -15,12 +15,14 @@ static void guest_path(const char *p, size_t len)
 	promise(!strstr(out, "//") && (!out[1] || out[strlen(out) - 1] != '/'));
 	snprintf(around, sizeof(around), "%s/", out);
 	promise(!strstr(around, "/../") && (!out[1] || !strstr(around, "/./")));
-	promise(guest_path_clean(out, strlen(out), "path", again, NULL) == 0 && !strcmp(out, again));
+	promise(guest_path_clean(out, strlen(out), "path", again, NULL) == 0 &&
+		!strcmp(out, again));
 }
 
 static void request_path(const char *p)
 {
-	static const char *const methods[] = { "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "TRACE" };
+	static const char *const methods[] = { "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE",
+		"TRACE" };
 	struct route_match m;
 
 	for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The shim against a front and an init that say what the input says: it may close connections and
- * refuse, but never break, spin or lose count. The shim's own code is compiled in here, main and all,
- * as its functions share names with the server's. */
-#define main shim_main
+ * refuse, but never break, spin or lose count. The shim's own code is compiled in here, main and
+ * all, as its functions share names with the server's. */
+#define main   shim_main
 #define set_up shim_set_up
 #include "sandboxd/shim/main.c"
 #undef main
@@ -23,14 +23,14 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#define SLOTS 4
+#define SLOTS     4
 #define TURNS_MAX 200
 
 static struct {
 	struct shim shim;
 	struct sockaddr_un addr;
 	socklen_t addr_len;
-	int init, worker;  /* our ends */
+	int init, worker; /* our ends */
 	int slot[SLOTS];
 } world;
 
@@ -45,12 +45,22 @@ static void world_make(void)
 	promise(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, init) == 0);
 	promise(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, worker) == 0);
 	world.addr.sun_family = AF_UNIX; /* a nameless bind: an address nobody else has */
-	promise(bind(l, (struct sockaddr *)&world.addr, sizeof(sa_family_t)) == 0 && listen(l, 16) == 0);
+	promise(bind(l, (struct sockaddr *)&world.addr, sizeof(sa_family_t)) == 0 &&
+		listen(l, 16) == 0);
 	world.addr_len = sizeof(world.addr);
 	promise(getsockname(l, (struct sockaddr *)&world.addr, &world.addr_len) == 0);
-	*b = (struct shim_boot){ .uid = SHIM_ID_KEEP, .gid = SHIM_ID_KEEP, .guest_uid = SHIM_ID_KEEP,
-		.guest_gid = SHIM_ID_KEEP, .generation = 7, .listen_fd = l, .init_fd = init[0],
-		.worker_fd = worker[0], .devpts_fd = -1, .root_fd = -1, .cgroup_fd = -1, .oom_fd = -1 };
+	*b = (struct shim_boot){ .uid = SHIM_ID_KEEP,
+		.gid = SHIM_ID_KEEP,
+		.guest_uid = SHIM_ID_KEEP,
+		.guest_gid = SHIM_ID_KEEP,
+		.generation = 7,
+		.listen_fd = l,
+		.init_fd = init[0],
+		.worker_fd = worker[0],
+		.devpts_fd = -1,
+		.root_fd = -1,
+		.cgroup_fd = -1,
+		.oom_fd = -1 };
 	promise(shim_set_up(&world.shim) == 0);
 	world.init = init[1];
 	world.worker = worker[1];
@@ -112,7 +122,8 @@ static void op_connect(struct supply *in)
 static void op_frame(struct supply *in)
 {
 	int fd = world.slot[supply_byte(in) % SLOTS], fds[2];
-	struct proto_frame f = { .op = (uint16_t)supply_byte(in), .flags = (uint16_t)supply_byte(in),
+	struct proto_frame f = { .op = (uint16_t)supply_byte(in),
+		.flags = (uint16_t)supply_byte(in),
 		.value = supply_byte(in) };
 	size_t n;
 	const uint8_t *p = supply_piece(in, 4096, &n);
@@ -180,8 +191,8 @@ static void op_read(struct supply *in)
 
 int fuzz_shim(const uint8_t *data, size_t size)
 {
-	static void (*const ops[])(struct supply *) = { op_connect, op_frame, op_raw, op_event, op_init_raw,
-		op_close, op_read };
+	static void (*const ops[])(struct supply *) = { op_connect, op_frame, op_raw, op_event,
+		op_init_raw, op_close, op_read };
 	struct supply in = { data, size };
 
 	world_make();

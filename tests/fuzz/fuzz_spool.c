@@ -50,7 +50,10 @@ static void write_spool(const struct spool_box *b, struct supply *in)
 		uint64_t at;
 		size_t max;
 	} parts[] = {
-		{ 4, sizeof(h) - 4 }, { SPOOL_ORDER, 256 }, { SPOOL_META, 1024 }, { SPOOL_OUT, 64 },
+		{ 4, sizeof(h) - 4 },
+		{ SPOOL_ORDER, 256 },
+		{ SPOOL_META, 1024 },
+		{ SPOOL_OUT, 64 },
 		{ SPOOL_ERR, 64 },
 	};
 
@@ -75,13 +78,15 @@ static void read_all(struct proc *p)
 	bool end;
 
 	proc_reader_init(&r, p);
-	while ((got = proc_reader_next(&r, 0, &stream, buf, sizeof(buf), &n, &code)) == PROC_READ_DATA) {
+	while ((got = proc_reader_next(&r, 0, &stream, buf, sizeof(buf), &n, &code)) ==
+		PROC_READ_DATA) {
 		promise(n > 0 && n <= sizeof(buf) && (stream == 0 || stream == 1));
 		total[stream] += n;
 		promise(total[stream] <= SPOOL_CAP);
 	}
 	promise(got == PROC_READ_END);
-	promise(total[0] == proc_output_size(p, 0, &end) && total[1] == proc_output_size(p, 1, &end));
+	promise(total[0] == proc_output_size(p, 0, &end) &&
+		total[1] == proc_output_size(p, 1, &end));
 	proc_reader_fini(&r);
 	proc_result_of(&result, proc_ref(p));
 	promise(proc_result_read(&result, 0, buf, sizeof(buf)) > 0);

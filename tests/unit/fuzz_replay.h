@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Replays tests/fuzz/corpus/NAME through a target, with a few hundred deterministic changes a file. */
+/* Replays tests/fuzz/corpus/NAME through a target, with a few hundred deterministic changes a file.
+ */
 #ifndef TESTS_UNIT_FUZZ_REPLAY_H
 #define TESTS_UNIT_FUZZ_REPLAY_H
 
@@ -16,7 +17,8 @@ static inline uint32_t replay_random(uint32_t *seed)
 	return *seed >> 8;
 }
 
-static inline void replay_bytes(fuzz_target *target, const uint8_t *data, size_t size, unsigned changes)
+static inline void replay_bytes(
+	fuzz_target *target, const uint8_t *data, size_t size, unsigned changes)
 {
 	uint8_t *copy = malloc(size + 1);
 	uint32_t seed = (uint32_t)size;
@@ -47,7 +49,8 @@ static inline void replay(const char *name, fuzz_target *target, unsigned change
 	if (!d)
 		fail_msg("no corpus in %s", path);
 	while ((de = readdir(d))) {
-		int fd = de->d_name[0] == '.' ? -1 : openat(dirfd(d), de->d_name, O_RDONLY | O_CLOEXEC);
+		int fd = de->d_name[0] == '.' ? -1
+					      : openat(dirfd(d), de->d_name, O_RDONLY | O_CLOEXEC);
 		ssize_t n = fd < 0 ? -1 : read(fd, data, sizeof(data));
 		if (fd >= 0)
 			close(fd);

@@ -100,8 +100,9 @@ static inline struct hand hand_open(const struct box *b, const struct proc *p)
 	snprintf(path, sizeof(path), "%s/p%u", b->dir, p->num);
 	w.fd = open(path, O_RDWR | O_CLOEXEC);
 	assert_true(w.fd >= 0);
-	w.h = (struct spool_head){ .magic = SPOOL_MAGIC, .state = SPOOL_RUNNING,
-		.started_ns = 1700000000000000000u };
+	w.h = (struct spool_head){
+		.magic = SPOOL_MAGIC, .state = SPOOL_RUNNING, .started_ns = 1700000000000000000u
+	};
 	hand_head(&w);
 	return w;
 }

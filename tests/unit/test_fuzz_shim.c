@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The corpus of the shim's target, as test_fuzz_corpus does for the others. A program of its own: the
- * shim's functions have the names of the server's. */
+/* The corpus of the shim's target, as test_fuzz_corpus does for the others. A program of its own:
+ * the shim's functions have the names of the server's. */
 #include "tests/fuzz/fuzz_shim.c"
 
 #include "tests/unit/fuzz_replay.h"

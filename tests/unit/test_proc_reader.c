@@ -31,14 +31,14 @@ static char *read_all(struct proc *p, size_t max, int *ret_code)
 	return text;
 }
 
-#define assert_reads(p, max, want, want_code)                  \
-	do {                                                   \
-		int code_ = 4711;                              \
-		char *text_ = read_all((p), (max), &code_);    \
-		assert_string_equal(text_, (want));            \
-		if (strchr((want), '.'))                       \
-			assert_int_equal(code_, (want_code));  \
-		free(text_);                                   \
+#define assert_reads(p, max, want, want_code)                                                      \
+	do {                                                                                       \
+		int code_ = 4711;                                                                  \
+		char *text_ = read_all((p), (max), &code_);                                        \
+		assert_string_equal(text_, (want));                                                \
+		if (strchr((want), '.'))                                                           \
+			assert_int_equal(code_, (want_code));                                      \
+		free(text_);                                                                       \
 	} while (0)
 
 static void streams_come_in_the_order_they_were_written(void **state)
@@ -76,9 +76,11 @@ static void a_reader_of_a_growing_run_gets_each_byte_once(void **state)
 	(void)state;
 	proc_reader_init(&r, p);
 	for (int i = 0; i < 5; i++) {
-		assert_int_equal(proc_reader_next(&r, 0, &stream, buf, 8, &n, &code), PROC_READ_QUIET);
+		assert_int_equal(
+			proc_reader_next(&r, 0, &stream, buf, 8, &n, &code), PROC_READ_QUIET);
 		hand_put(&w, i == 3, &"abcde"[i], 1);
-		assert_int_equal(proc_reader_next(&r, 0, &stream, buf, 8, &n, &code), PROC_READ_DATA);
+		assert_int_equal(
+			proc_reader_next(&r, 0, &stream, buf, 8, &n, &code), PROC_READ_DATA);
 		assert_int_equal(n, 1);
 		assert_int_equal(buf[0], "abcde"[i]);
 		assert_int_equal(stream, i == 3);
@@ -169,7 +171,8 @@ static const struct {
 	const char *want;
 } lies[] = {
 	{ "no order at all", { 3, 2 }, 0, { 0 }, "[oabc][eAB]." },
-	{ "order promises more than is kept", { 2, 1 }, 2, { 1000, 0x80000000u | 77 }, "[oab][eA]." },
+	{ "order promises more than is kept", { 2, 1 }, 2, { 1000, 0x80000000u | 77 },
+		"[oab][eA]." },
 	{ "order tells less than is kept", { 4, 2 }, 2, { 1, 0x80000001u }, "[oa][eA][obcd][eB]." },
 	{ "empty entries", { 2, 2 }, 4, { 0, 0x80000000u, 2, 0x80000002u }, "[oab][eAB]." },
 	{ "more runs than entries", { 2, 0 }, 1000, { 1 }, "[oa][ob]." },

@@ -15,10 +15,21 @@ static void only_the_plain_spelling_of_a_number_finds_a_process(void **state)
 		const char *text;
 		bool found;
 	} rows[] = {
-		{ "1", true }, { "job.a", true }, { "2", false }, { "0", false }, { "01", false },
-		{ "+1", false }, { "-1", false }, { " 1", false }, { "1 ", false }, { "", false },
-		{ "4294967297", false }, { "18446744073709551617", false }, { "job", false },
-		{ "Job.a", false }, { "1.0", false },
+		{ "1", true },
+		{ "job.a", true },
+		{ "2", false },
+		{ "0", false },
+		{ "01", false },
+		{ "+1", false },
+		{ "-1", false },
+		{ " 1", false },
+		{ "1 ", false },
+		{ "", false },
+		{ "4294967297", false },
+		{ "18446744073709551617", false },
+		{ "job", false },
+		{ "Job.a", false },
+		{ "1.0", false },
 	};
 	struct box *b = box_new();
 
@@ -52,8 +63,8 @@ static void a_process_shows_what_the_contract_says(void **state)
 	assert_true(json_is_null(json_object_get(o, "exit_code")));
 	assert_string_equal(json_string_value(json_array_get(json_object_get(o, "argv"), 1)),
 		"an \"argument\"\n");
-	assert_string_equal(json_string_value(json_object_get(o, "started_at")),
-		"2023-11-14T22:13:20.000000Z");
+	assert_string_equal(
+		json_string_value(json_object_get(o, "started_at")), "2023-11-14T22:13:20.000000Z");
 	json_decref(o);
 	hand_exit(&w, 130);
 	proc_watch.exited(&b->s, 1);
@@ -84,15 +95,20 @@ static void bodies_are_checked_in_order(void **state)
 	} rows[] = {
 		{ "no argv", { .cwd = T("rel") }, ERR_INVALID_REQUEST, "argv" },
 		{ "empty program", { .argv = { empty, 1 } }, ERR_INVALID_REQUEST, "argv" },
-		{ "relative cwd before env", { .argv = { ok, 1 }, .cwd = T("tmp"), .env = { reserved, values, 1 } },
+		{ "relative cwd before env",
+			{ .argv = { ok, 1 }, .cwd = T("tmp"), .env = { reserved, values, 1 } },
 			ERR_INVALID_REQUEST, "cwd" },
-		{ "dots in cwd", { .argv = { ok, 1 }, .cwd = T("/a/../b") }, ERR_INVALID_REQUEST, "cwd" },
-		{ "illegal name before reserved", { .argv = { ok, 1 }, .env = { bad_name, values, 2 } },
-			ERR_INVALID_REQUEST, "env" },
-		{ "reserved name", { .argv = { ok, 1 }, .env = { reserved, values, 1 } }, ERR_REFUSED,
-			"LD_PRELOAD" },
-		{ "bad process name", { .argv = { ok, 1 }, .name = T("7up") }, ERR_INVALID_REQUEST, "name" },
-		{ "taken process name", { .argv = { ok, 1 }, .name = T("job") }, ERR_CONFLICT, "job" },
+		{ "dots in cwd", { .argv = { ok, 1 }, .cwd = T("/a/../b") }, ERR_INVALID_REQUEST,
+			"cwd" },
+		{ "illegal name before reserved",
+			{ .argv = { ok, 1 }, .env = { bad_name, values, 2 } }, ERR_INVALID_REQUEST,
+			"env" },
+		{ "reserved name", { .argv = { ok, 1 }, .env = { reserved, values, 1 } },
+			ERR_REFUSED, "LD_PRELOAD" },
+		{ "bad process name", { .argv = { ok, 1 }, .name = T("7up") }, ERR_INVALID_REQUEST,
+			"name" },
+		{ "taken process name", { .argv = { ok, 1 }, .name = T("job") }, ERR_CONFLICT,
+			"job" },
 	};
 	struct box *b = box_new();
 
@@ -146,7 +162,8 @@ static const char *env_get(char **env, const char *name)
 
 static void of_equal_names_the_request_wins_over_sandbox_and_image(void **state)
 {
-	static char *image[] = { T("PATH=/image"), T("A=image"), T("B=image"), T("HOME=/h"), T("AB=image"), NULL };
+	static char *image[] = { T("PATH=/image"), T("A=image"), T("B=image"), T("HOME=/h"),
+		T("AB=image"), NULL };
 	static char *k1[] = { T("A"), T("B") }, *v1[] = { T("sandbox"), T("sandbox") };
 	static char *k2[] = { T("A"), T("C") }, *v2[] = { T("request"), T("") };
 	const struct strmap env = { k2, v2, 2 };
@@ -320,17 +337,27 @@ static const struct frame_calls log_calls = { log_input, log_end, log_signal, lo
 
 static void frames_are_the_same_however_they_are_cut(void **state)
 {
-	static const char in[] =
-		"i\0\0\0\5hello" "q\0\0\0\3???" "r\0\0\0\4\0\45\0\161" "r\0\0\0\3abc" "s\0\0\0\4TERM"
-		"s\0\0\0\5TERMx" "i\0\0\0\0" "s\0\0\0\0" "e\0\0\0\0" "i\0\0\0\1!";
+	static const char in[] = "i\0\0\0\5hello"
+				 "q\0\0\0\3???"
+				 "r\0\0\0\4\0\45\0\161"
+				 "r\0\0\0\3abc"
+				 "s\0\0\0\4TERM"
+				 "s\0\0\0\5TERMx"
+				 "i\0\0\0\0"
+				 "s\0\0\0\0"
+				 "e\0\0\0\0"
+				 "i\0\0\0\1!";
 
 	(void)state;
 	for (size_t cut = 1; cut < sizeof(in); cut++) {
 		struct frame_log l = { .text = "" };
 		struct frames f = { 0 };
 		for (size_t at = 0; at < sizeof(in) - 1; at += cut)
-			assert_int_equal(frames_feed(&f, in + at,
-				at + cut < sizeof(in) - 1 ? cut : sizeof(in) - 1 - at, &log_calls, &l), 0);
+			assert_int_equal(
+				frames_feed(&f, in + at,
+					at + cut < sizeof(in) - 1 ? cut : sizeof(in) - 1 - at,
+					&log_calls, &l),
+				0);
 		assert_string_equal(l.text, "hello<37x113><TERM><><end>!");
 	}
 }
