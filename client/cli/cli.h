@@ -50,6 +50,10 @@ struct cli {
 	int n_pos;
 	struct { enum opt id; const char *value; } *given; /* options in order */
 	int n_given;
+	/* Another way to run `argv`, tried when this user may not speak to the server; NULL: none.
+	 * Returns only when it cannot be gone. */
+	void (*detour)(const struct cli *c, const char *const *argv);
+	const char *bin_file; /* `sbx --bin`: the file */
 };
 
 /* args.c */

@@ -68,15 +68,25 @@ static json_t *start_body(struct cli *c, const char *const *argv, const char *cw
 	return steal(o);
 }
 
+static int refused(struct cli *c, const char *const *argv, const struct sbx_error *e)
+{
+	bool no_access = e->status == 401 || (e->status == 0 && e->sys == EACCES);
+
+	if (no_access && c->detour)
+		c->detour(c, argv);
+	return code_of_start(e);
+}
+
 /* The number, or minus the exit code. */
-static long long start(struct cli *c, const char *ref, json_t *body, struct sbx_response *r)
+static long long start(struct cli *c, const char *ref, const char *const *argv, json_t *body,
+	struct sbx_response *r)
 {
 	struct sbx_error e;
 	_cleanup_json_ json_t *v = NULL;
 	long long pid;
 
 	if (ask(c, "POST", sbx_path("/v1/sandboxes/%s/processes", ref), body, r, &e) < 0)
-		return -code_of_start(&e);
+		return -refused(c, argv, &e);
 	if (json_parse_any(r->body, r->len, 1 << 20, &v, NULL) < 0)
 		v = NULL;
 	pid = json_integer_value(json_object_get(v, "pid"));
@@ -129,7 +139,7 @@ int run_command(struct cli *c, const char *ref, const char *const *argv, const c
 
 	if (!body)
 		return EXIT_OURS;
-	pid = start(c, ref, body, &r);
+	pid = start(c, ref, argv, body, &r);
 	if (pid < 0) {
 		code = (int)-pid;
 	} else if (detach) {

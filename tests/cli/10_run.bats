@@ -165,6 +165,21 @@ teardown_file() { cli_stop; }
 	[[ $there != */sandbox/home ]]
 }
 
+@test "a bin file goes through the mount for those who may not speak to the server" {
+	mkdir -p "$T/n/box/bin"
+	printf '#!%s --bin\n# sbx %s %s\n' "$(realpath "$O/bin/sbx")" "$SBX_ENDPOINT" sbx_0123456789abcdef >"$T/n/box/bin/tool"
+	printf '#!/bin/sh\necho "detour: $*"\nexit 4\n' >"$T/n/box/exec"
+	chmod 755 "$T/n/box/bin/tool" "$T/n/box/exec"
+	chmod 0600 "$T/sock"
+	chmod 755 "$T"
+	[ "$(id -u)" = 0 ] || skip "needs a second user"
+	cp "$(realpath "$O/bin/sbx")" "$T/n/sbx"
+	sed -i "1s|.*|#!$T/n/sbx --bin|" "$T/n/box/bin/tool"
+	run setpriv --reuid 65534 --regid 65534 --clear-groups "$T/n/box/bin/tool" a 'b c'
+	[ "$status" -eq 4 ]
+	[ "$output" = "detour: tool a b c" ]
+}
+
 @test "a file that only looks like a bin file is refused" {
 	printf '#!/x --bin\n# sbx unix:///x box; rm\n' >"$T/fake"
 	run sbx --bin "$T/fake"
