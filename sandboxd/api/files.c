@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Whole files and directories, section 13 of the contract. Order of refusals: path 400, unknown
+/* Whole files, section 13 of the contract. Order of refusals: path 400, unknown
  * sandbox 404, not running 409, then what the guest's files say. A small file is one round trip to
  * the worker; a large one is streamed in pieces. */
 #include "sandboxd/api/files.h"
@@ -10,96 +10,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define PIECE (1024u * 1024)
-
-int visit_begin(struct call *c, struct visit *ret, struct err *e)
-{
-	struct sandbox *s;
-
-	if (call_sandbox(c, &s, e) < 0)
-		return -1;
-	if (sandbox_enter(s, call_use(c), e) < 0) {
-		sandbox_unref(s);
-		return -1;
-	}
-	*ret = (struct visit){ .s = s, .use = call_use(c), .core = c->core };
-	return 0;
-}
-
-void visit_end(struct visit *v)
-{
-	if (!v->s)
-		return;
-	sandbox_leave(v->s, v->use);
-	sandbox_unref(v->s);
-	v->s = NULL;
-}
-
-int files_path(struct call *c, char out[GUEST_PATH_MAX], struct err *e)
-{
-	const char *v;
-	size_t len;
-
-	if (call_query(c, "path", &v, &len, e) < 0)
-		return -1;
-	if (!v)
-		return err_set(e, ERR_INVALID_REQUEST, "path: missing");
-	return guest_path_clean(v, len, "path", out, e);
-}
-
-int files_number(struct call *c, const char *key, uint64_t absent, uint64_t *ret, struct err *e)
-{
-	const char *v;
-	char *end;
-	size_t len;
-
-	*ret = absent;
-	if (call_query(c, key, &v, &len, e) < 0)
-		return -1;
-	if (!v)
-		return 0;
-	errno = 0;
-	*ret = strtoull(v, &end, 10);
-	if (!isdigit((unsigned char)*v) || *end || errno || *ret > INT64_MAX)
-		return err_set(e, ERR_INVALID_REQUEST, "%s: must be a number from 0 on", key);
-	return 0;
-}
-
-int files_client(struct call *c, uint64_t *ret, struct err *e)
-{
-	const char *v = http_header(c->req, "Sbx-Client");
-	uint64_t h = 0xcbf29ce484222325u;
-
-	*ret = 0;
-	if (!v || !*v)
-		return 0;
-	if (strlen(v) > 128)
-		return err_set(e, ERR_INVALID_REQUEST, "Sbx-Client: at most 128 bytes");
-	for (; *v; v++)
-		h = (h ^ (unsigned char)*v) * 0x100000001b3u;
-	*ret = h ? h : 1;
-	return 0;
-}
-
-void files_audit(struct core *core, const struct sandbox *s, const char *type, const char *path,
-	uint64_t bytes)
-{
-	struct text t = TEXT_NULL;
-	json_t *fields = NULL;
-
-	if (!core_audit(core))
-		return;
-	text_add(&t, "{", 1);
-	text_name(&t, "path", path, strlen(path));
-	if (bytes)
-		text_fmt(&t, ",\"bytes\":%llu", (unsigned long long)bytes);
-	text_add(&t, "}", 1);
-	if (!t.failed && json_parse_object(t.buf, t.len, &fields, NULL) == 0)
-		audit_event(core_audit(core), type, s->id, fields);
-	text_free(&t);
-}
 
 /* Reading */
 struct range { uint64_t first, length; bool part; };
@@ -427,88 +339,4 @@ int handle_file_delete(struct call *c, struct err *e)
 	guestfs_result_free(&r);
 	files_audit(c->core, v.s, "file.removed", path, 0);
 	return reply_empty(c);
-}
-
-/* Listing */
-struct dirents {
-	struct dirent_row { char *name; size_t len; bool dir; uint64_t size; } *rows;
-	size_t n, room, bytes;
-};
-
-static void dirents_free(struct dirents *d)
-{
-	for (size_t i = 0; i < d->n; i++)
-		free(d->rows[i].name);
-	free(d->rows);
-}
-
-static int dirents_add(void *arg, const struct guestfs_entry *en, struct err *e)
-{
-	struct dirents *d = arg;
-	struct dirent_row row = { .len = en->name_len, .dir = S_ISDIR(en->attr.mode),
-		.size = S_ISREG(en->attr.mode) ? en->attr.size : 0 };
-
-	d->bytes += sizeof(row) + en->name_len;
-	if (d->bytes > TEXT_MAX)
-		return err_set(e, ERR_INTERNAL, "the directory has too many entries");
-	if (d->n == d->room) {
-		size_t room = d->room ? d->room * 2 : 64;
-		void *p = realloc(d->rows, room * sizeof(row));
-		if (!p)
-			return err_sys(e, ENOMEM, "list a directory");
-		d->rows = p;
-		d->room = room;
-	}
-	row.name = malloc(en->name_len);
-	if (!row.name)
-		return err_sys(e, ENOMEM, "list a directory");
-	memcpy(row.name, en->name, en->name_len);
-	d->rows[d->n++] = row;
-	return 0;
-}
-
-static int by_bytes(const void *a, const void *b)
-{
-	const struct dirent_row *x = a, *y = b;
-	int c = memcmp(x->name, y->name, x->len < y->len ? x->len : y->len);
-
-	return c ? c : (x->len > y->len) - (x->len < y->len);
-}
-
-static int read_dir(struct guestfs *fs, const char *path, struct dirents *d, struct err *e)
-{
-	struct guestfs_page page = { .cursor = 0 };
-
-	do {
-		if (guestfs_list(fs, path, &page, dirents_add, d, e) < 0) {
-			guestfs_drop(fs, 0, page.handle);
-			return -1;
-		}
-		page.cursor = FILES_CURSOR_GO_ON;
-	} while (!page.end);
-	if (d->n)
-		qsort(d->rows, d->n, sizeof(*d->rows), by_bytes);
-	return 0;
-}
-
-int handle_dir_list(struct call *c, struct err *e)
-{
-	char path[GUEST_PATH_MAX];
-	_cleanup_(dirents_free) struct dirents d = { .rows = NULL };
-	_cleanup_(text_free) struct text t = TEXT_NULL;
-	_cleanup_visit_ struct visit v = { .s = NULL };
-
-	if (files_path(c, path, e) < 0 || visit_begin(c, &v, e) < 0)
-		return -1;
-	if (read_dir(v.s->fs, path, &d, e) < 0)
-		return -1;
-	text_str(&t, "{\"entries\":[");
-	for (size_t i = 0; i < d.n; i++) {
-		text_str(&t, i ? ",{" : "{");
-		text_name(&t, "name", d.rows[i].name, d.rows[i].len);
-		text_fmt(&t, ",\"type\":\"%s\",\"size\":%llu}", d.rows[i].dir ? "dir" : "file",
-			(unsigned long long)d.rows[i].size);
-	}
-	text_str(&t, "]}");
-	return reply_text(c, 200, &t, e);
 }

@@ -3,7 +3,7 @@
  * pool, sends one request, reads one answer, and gives the connection back; whatever goes wrong in
  * between closes it. The worker runs with the guest's rights and may be the guest's by now: lengths
  * are bounded before memory is taken, every name and number is looked at. */
-#include "sandboxd/backend/guestfs.h"
+#include "sandboxd/backend/guestfs_check.h"
 
 #include "common/base/log.h"
 #include "common/sys/fd.h"
@@ -19,6 +19,7 @@
 #define DEADLINE_MS 30000
 #define IDLE_MAX 16
 
+/* One connection; busy from take to give. */
 struct conn {
 	int fd;
 	bool busy;
@@ -188,7 +189,7 @@ static int silent(struct guestfs *fs, int r, struct err *e)
 		r == -ETIMEDOUT ? " in time" : "");
 }
 
-static int nonsense(const char *what, struct err *e)
+int guestfs_nonsense(const char *what, struct err *e)
 {
 	log_warn("file worker sent a wrong answer what=%s", what);
 	return err_set(e, ERR_INTERNAL, "the sandbox's files gave an answer that makes no sense");
@@ -283,7 +284,7 @@ static bool time_ok(const struct files_time *t)
 	return t->nsec < 1000000000;
 }
 
-static bool attr_ok(const struct files_attr *t)
+bool guestfs_attr_ok(const struct files_attr *t)
 {
 	return t->size <= INT64_MAX && t->blocks <= INT64_MAX && t->mode <= 0177777 &&
 		time_ok(&t->atime) && time_ok(&t->mtime) && time_ok(&t->ctime);
@@ -291,7 +292,7 @@ static bool attr_ok(const struct files_attr *t)
 
 static bool rep_ok(const struct proto_frame *f, const struct files_rep *r)
 {
-	return r->data_len == f->len - sizeof(*r) && attr_ok(&r->attr) &&
+	return r->data_len == f->len - sizeof(*r) && guestfs_attr_ok(&r->attr) &&
 		r->bytes_read <= INT64_MAX && r->bytes_written <= INT64_MAX;
 }
 
@@ -304,16 +305,16 @@ static int read_head(struct guestfs *fs, int fd, enum files_op op, uint64_t tag,
 	if (r < 0)
 		return silent(fs, r, e);
 	if (f->op != op || f->tag != tag)
-		return nonsense("tag", e);
+		return guestfs_nonsense("tag", e);
 	if (f->len < sizeof(*rep) || f->len - sizeof(*rep) > max)
-		return nonsense("length", e);
+		return guestfs_nonsense("length", e);
 	r = fd_recv_full(fd, rep, sizeof(*rep), DEADLINE_MS);
 	if (r < 0)
 		return silent(fs, r, e);
 	if (!rep_ok(f, rep))
-		return nonsense("attributes", e);
+		return guestfs_nonsense("attributes", e);
 	if (f->value < 0 && (rep->data_len || f->value < -4095))
-		return nonsense("refusal", e);
+		return guestfs_nonsense("refusal", e);
 	if (f->value < 0)
 		return 1;
 	if (rep->flags & FILES_REP_EXPIRED)
@@ -382,7 +383,7 @@ static int exchange(struct guestfs *fs, struct conn *c, enum files_op op, uint64
 		.bytes_read = rep.bytes_read, .bytes_written = rep.bytes_written, .flags = rep.flags,
 		.attr = rep.attr, .data = mine, .data_len = rep.data_len };
 	if (!result_ok(op, a, &res))
-		return nonsense("result", e);
+		return guestfs_nonsense("result", e);
 	*ret_good = true;
 	*ret = res;
 	mine = NULL;
@@ -439,98 +440,7 @@ void guestfs_drop(struct guestfs *fs, uint64_t client, uint64_t handle)
 		guestfs_result_free(&r);
 }
 
-static bool name_sound(const char *n, size_t len)
+bool guestfs_take_expired(struct guestfs *fs)
 {
-	return len > 0 && len <= 255 && !memchr(n, '/', len) && !memchr(n, '\0', len) &&
-		!(n[0] == '.' && (len == 1 || (len == 2 && n[1] == '.')));
-}
-
-/* Takes one entry off a page; the bytes used, or 0 when it is not sound. */
-static size_t take_entry(const char *at, size_t left, struct files_entry *head)
-{
-	size_t need;
-
-	if (left < sizeof(*head))
-		return 0;
-	memcpy(head, at, sizeof(*head));
-	if (head->name_len > 255 || head->target_len >= FILES_PATH_MAX)
-		return 0;
-	need = sizeof(*head) + head->name_len + head->target_len;
-	at += sizeof(*head);
-	if (need > left || !attr_ok(&head->attr) || !name_sound(at, head->name_len) ||
-		memchr(at + head->name_len, '\0', head->target_len))
-		return 0;
-	return need;
-}
-
-static int walk_page(const struct guestfs_result *r,
-	int (*each)(void *arg, const struct guestfs_entry *en, struct err *e), void *arg, struct err *e)
-{
-	char name[256], target[FILES_PATH_MAX];
-	struct files_entry head;
-
-	for (size_t i = 0; i < r->data_len;) {
-		size_t n = take_entry(r->data + i, r->data_len - i, &head);
-		if (!n)
-			return nonsense("entry", e);
-		const char *at = r->data + i + sizeof(head);
-		memcpy(name, at, head.name_len);
-		name[head.name_len] = '\0';
-		memcpy(target, at + head.name_len, head.target_len);
-		target[head.target_len] = '\0';
-		struct guestfs_entry en = { .name = name, .name_len = head.name_len,
-			.target = S_ISLNK(head.attr.mode) ? target : NULL, .target_len = head.target_len,
-			.cursor = head.cursor, .attr = head.attr };
-		if (each(arg, &en, e) < 0)
-			return -1;
-		i += n;
-	}
-	return 0;
-}
-
-int guestfs_list(struct guestfs *fs, const char *path, struct guestfs_page *page,
-	int (*each)(void *arg, const struct guestfs_entry *en, struct err *e), void *arg, struct err *e)
-{
-	struct guestfs_args a = { .client = page->client, .handle = page->handle, .path = path,
-		.offset = page->cursor, .length = page->limit };
-	struct guestfs_result r;
-	int n;
-
-	if (guestfs_call(fs, FILES_LIST, &a, &r, e) < 0)
-		return -1;
-	n = walk_page(&r, each, arg, e);
-	page->end = r.flags & FILES_REP_END;
-	/* A page that neither ends nor goes on would be asked for again and again. */
-	if (n == 0 && !page->end && (!r.handle || !r.data_len))
-		n = nonsense("page", e);
-	page->handle = page->end ? 0 : r.handle;
-	page->cursor = r.offset;
-	guestfs_result_free(&r);
-	return n;
-}
-
-void guestfs_expired(struct guestfs *fs,
-	void (*each)(void *arg, const char *path, uint64_t read, uint64_t written, bool changed), void *arg)
-{
-	struct guestfs_args a = { .client = 0 };
-	struct guestfs_result r;
-	char path[FILES_PATH_MAX];
-
-	if (!__atomic_exchange_n(&fs->expired, false, __ATOMIC_RELAXED))
-		return;
-	if (guestfs_call(fs, FILES_EXPIRED, &a, &r, NULL) < 0)
-		return;
-	for (size_t i = 0; i + sizeof(struct files_closed) <= r.data_len;) {
-		struct files_closed c;
-		memcpy(&c, r.data + i, sizeof(c));
-		i += sizeof(c);
-		if (c.path_len >= FILES_PATH_MAX || c.path_len > r.data_len - i ||
-			c.bytes_read > INT64_MAX || c.bytes_written > INT64_MAX)
-			break;
-		memcpy(path, r.data + i, c.path_len);
-		path[c.path_len] = '\0';
-		i += c.path_len;
-		each(arg, path, c.bytes_read, c.bytes_written, c.flags & FILES_REP_CREATED);
-	}
-	guestfs_result_free(&r);
+	return __atomic_exchange_n(&fs->expired, false, __ATOMIC_RELAXED);
 }

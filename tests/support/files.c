@@ -169,3 +169,67 @@ int files_rig_count(const char *dir)
 	closedir(d);
 	return n;
 }
+
+int files_rig_up(void **state)
+{
+	struct files_rig *r = calloc(1, sizeof(*r));
+
+	files_rig_init(r, "fake", 0);
+	*state = r;
+	return 0;
+}
+
+int files_rig_down(void **state)
+{
+	struct files_rig *r = *state;
+
+	files_rig_fini(r);
+	free(r);
+	return 0;
+}
+
+struct guestfs_result must(struct files_rig *r, enum files_op op, struct guestfs_args a)
+{
+	struct err e = ERR_NULL;
+	struct guestfs_result res = { .data = NULL };
+
+	if (guestfs_call(r->fs, op, &a, &res, &e) < 0)
+		fail_msg("op %d %s: %s", op, a.path ? a.path : "", e.msg);
+	return res;
+}
+
+void refuses(struct files_rig *r, enum files_op op, struct guestfs_args a, enum err_code code,
+	int sys)
+{
+	struct err e = ERR_NULL;
+	struct guestfs_result res = { .data = NULL };
+
+	if (guestfs_call(r->fs, op, &a, &res, &e) == 0)
+		fail_msg("op %d %s: was carried out", op, a.path ? a.path : "");
+	if (e.code != code || (sys && e.sys != sys))
+		fail_msg("op %d %s: %s %d: %s", op, a.path ? a.path : "", err_word(e.code), e.sys, e.msg);
+}
+
+uint64_t opened(struct files_rig *r, const char *path, unsigned flags)
+{
+	struct guestfs_result res = must(r, FILES_OPEN, (struct guestfs_args){ .path = path,
+		.flags = flags | FILES_FOLLOW, .mode = 0644 });
+	uint64_t h = res.handle;
+
+	assert_true(h != 0);
+	guestfs_result_free(&res);
+	return h;
+}
+
+void put(struct files_rig *r, const char *path, const char *text)
+{
+	MUST(r, FILES_PUT, .path = path, .data = text, .data_len = strlen(text));
+}
+
+void assert_file(const char *path, const char *want)
+{
+	_cleanup_free_ char *got = files_rig_read(path, NULL);
+
+	assert_non_null(got);
+	assert_string_equal(got, want);
+}

@@ -29,4 +29,24 @@ void files_rig_remove(const char *dir);
 /* Entries of a host folder, without . and .. */
 int files_rig_count(const char *dir);
 
+/* Set-up and tear-down of a cmocka test: *state is a rig in fake mode. */
+int files_rig_up(void **state);
+int files_rig_down(void **state);
+
+/* Carries out, expects success. */
+struct guestfs_result must(struct files_rig *r, enum files_op op, struct guestfs_args a);
+#define MUST(r, op, ...)                                                              \
+	do {                                                                          \
+		struct guestfs_result res_ = must(r, op, (struct guestfs_args){ __VA_ARGS__ }); \
+		guestfs_result_free(&res_);                                           \
+	} while (0)
+/* Expects this refusal; sys 0: any. */
+void refuses(struct files_rig *r, enum files_op op, struct guestfs_args a, enum err_code code, int sys);
+#define REFUSES(r, op, code, sys, ...) \
+	refuses(r, op, (struct guestfs_args){ __VA_ARGS__ }, code, sys)
+/* A handle, following links, made 0644. */
+uint64_t opened(struct files_rig *r, const char *path, unsigned flags);
+void put(struct files_rig *r, const char *path, const char *text); /* whole file */
+void assert_file(const char *host_path, const char *want);
+
 #endif
