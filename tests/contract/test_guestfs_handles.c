@@ -147,7 +147,7 @@ static void version_changes_with_content(void **state)
 
 	for (int i = 0; i < 200; i++) {
 		struct guestfs_result res = must(r, FILES_WRITE, (struct guestfs_args){ .handle = h,
-			.data = "abcdefgh" + i % 8, .data_len = 1 });
+			.data = &"abcdefgh"[i % 8], .data_len = 1 });
 		assert_true(res.attr.version != seen);
 		seen = res.attr.version;
 		guestfs_result_free(&res);
