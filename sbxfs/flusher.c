@@ -104,24 +104,18 @@ static struct tree_file *take(struct flusher *fl)
 
 static void send_late(struct flusher *fl)
 {
-	struct tree_file *f, *later = NULL;
+	struct tree_file *f;
+	int rc = 0;
 
-	while ((f = take(fl))) {
+	while (rc != -EHOSTDOWN && (f = take(fl))) {
 		struct req q = { .m = fl->m, .op = "write", .start_ms = now_ms(), .acts = true };
 
 		pthread_mutex_lock(&f->lock);
-		(void)tree_file_drain(&q, f);
+		rc = tree_file_drain(&q, f, true);
 		pthread_mutex_unlock(&f->lock);
-		if (atomic_load(&f->dirty)) { /* the server is away: again at the next turn */
-			f->late_next = later;
-			later = f;
-		} else {
-			tree_file_put(fl->m, f);
-		}
-	}
-	while ((f = later)) {
-		later = f->late_next;
-		flusher_add(fl->m, f);
+		/* The server is away: this one and the others have their turn when it is back. */
+		if (rc == -EHOSTDOWN && atomic_load(&f->dirty))
+			flusher_add(fl->m, f);
 		tree_file_put(fl->m, f);
 	}
 }

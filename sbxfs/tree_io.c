@@ -90,7 +90,7 @@ void tree_file_close(struct req *q, struct handle *h)
 
 	flusher_remove(q->m, f);
 	pthread_mutex_lock(&f->lock);
-	(void)tree_file_drain(q, f);
+	(void)tree_file_drain(q, f, false);
 	pthread_mutex_unlock(&f->lock);
 	file_unlist(f);
 	wire_close(q, h->inode->box, f->handle);

@@ -38,7 +38,7 @@ static int send_write(struct req *q, struct tree_file *f, uint64_t off, const ch
 	return rc;
 }
 
-int tree_file_drain(struct req *q, struct tree_file *f)
+int tree_file_drain(struct req *q, struct tree_file *f, bool keep)
 {
 	size_t at = 0;
 	int rc = 0;
@@ -51,8 +51,8 @@ int tree_file_drain(struct req *q, struct tree_file *f)
 			rc = -ENOSPC; /* a write that gets nowhere */
 		at += n;
 	}
-	/* Nobody waits, and nothing was sent: it stays for when the server is back. */
-	if (rc == -EHOSTDOWN && !q->fr && !q->err.sent && at < f->buf_len) {
+	/* Nothing was sent, and its writer does not ask: it stays for when the server is back. */
+	if (rc == -EHOSTDOWN && keep && !q->err.sent && at < f->buf_len) {
 		memmove(f->buf, f->buf + at, f->buf_len - at);
 		f->buf_len -= at;
 		f->buf_off += at;
@@ -65,13 +65,15 @@ int tree_file_drain(struct req *q, struct tree_file *f)
 	return rc;
 }
 
-void tree_drain(struct req *q, struct inode *i)
+/* All files of the inode but one. */
+static void drain_but(struct req *q, struct inode *i, const struct tree_file *but)
 {
 	struct tree_file *f;
+	int rc = 0;
 
 	do {
 		pthread_mutex_lock(&i->tree_lock);
-		for (f = i->files; f && !atomic_load(&f->dirty); f = f->next)
+		for (f = i->files; f && (f == but || !atomic_load(&f->dirty)); f = f->next)
 			;
 		if (f)
 			f->refs++;
@@ -80,12 +82,17 @@ void tree_drain(struct req *q, struct inode *i)
 			struct sbx_error saved = q->err;
 
 			pthread_mutex_lock(&f->lock);
-			(void)tree_file_drain(q, f);
+			rc = tree_file_drain(q, f, true);
 			pthread_mutex_unlock(&f->lock);
 			q->err = saved; /* it is that file's failure, not ours */
 			tree_file_put(q->m, f);
 		}
-	} while (f);
+	} while (f && rc != -EHOSTDOWN);
+}
+
+void tree_drain(struct req *q, struct inode *i)
+{
+	drain_but(q, i, NULL);
 }
 
 /* Keeps it for later; false: it has to go through now. */
@@ -122,7 +129,7 @@ static ssize_t write_locked(struct req *q, struct tree_file *f, const char *buf,
 	*ret_late = size < COLLECT_MAX / 2 && collect(f, buf, size, off);
 	if (*ret_late)
 		return (ssize_t)size;
-	rc = tree_file_drain(q, f);
+	rc = tree_file_drain(q, f, false);
 	/* Not full any more: small writes go on being collected. */
 	*ret_late = rc == 0 && size < COLLECT_MAX / 2 && collect(f, buf, size, off);
 	if (*ret_late)
@@ -145,6 +152,8 @@ void tree_write(struct req *q, struct handle *h, const char *buf, size_t size, o
 	ssize_t n;
 
 	q->acts = true;
+	/* What another open file has collected is older than this. */
+	drain_but(q, h->inode, f);
 	pthread_mutex_lock(&f->lock);
 	n = write_locked(q, f, buf, size, (uint64_t)off, &late);
 	pthread_mutex_unlock(&f->lock);
@@ -166,7 +175,7 @@ static int settle(struct req *q, struct tree_file *f)
 	int rc;
 
 	pthread_mutex_lock(&f->lock);
-	rc = tree_file_drain(q, f);
+	rc = tree_file_drain(q, f, false);
 	if (f->error && f->error != -EIO)
 		rc = f->error;
 	if (f->error)

@@ -32,7 +32,6 @@ struct tree_file {
 	struct handle *h;
 	struct tree_file *next;  /* of the same inode; under its tree_lock */
 	struct tree_file *dirty_next; /* under the flusher's lock */
-	struct tree_file *late_next;  /* of the flusher's thread */
 	bool dirty_listed;
 	unsigned refs;           /* under the inode's tree_lock */
 	atomic_bool dirty;       /* buf_len > 0 */
@@ -124,8 +123,8 @@ void tree_copy(struct req *q, struct handle *in, off_t in_off, struct handle *ou
 void tree_lseek(struct req *q, struct handle *h, off_t off, int whence);
 /* Sends what the inode's open files have collected. Failures stay with their file. */
 void tree_drain(struct req *q, struct inode *i);
-/* f->lock held. */
-int tree_file_drain(struct req *q, struct tree_file *f);
+/* f->lock held. keep: while the server is away the bytes stay, and nobody is told. */
+int tree_file_drain(struct req *q, struct tree_file *f, bool keep);
 
 /* flusher.c: late writes do not stay for ever, handles do not die of silence. */
 int flusher_new(struct mount *m, struct flusher **ret);

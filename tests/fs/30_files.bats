@@ -129,7 +129,7 @@ PY
 	same "$(stat -c %s abs)" 21
 	same "$(getfattr -h --only-values -n security.sbx.target abs)" /etc/hostname
 	refused "No such file" cat env
-	refused "No such file" sh -c 'echo pwned | cat > dangling'
+	refused "No such file" bash -c 'echo pwned > dangling'
 	[ ! -e /nowhere ]
 	refused "Too many levels" cat loop
 	same "$(readlink "$(guest "$inside; ln -s plain-name l1; echo l1")")" plain-name
