@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <pthread.h>
+#include <signal.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -394,6 +395,37 @@ static void a_client_that_does_not_read_holds_no_end_up(void **state)
 	free(id);
 }
 
+/* The backend without isolation notes its processes in the run folder, the shim first. */
+static pid_t shim_of(const char *id)
+{
+	char path[256];
+	int pid = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/run/%s/pid", rig->state, id);
+	f = fopen(path, "re");
+	assert_non_null(f);
+	assert_int_equal(fscanf(f, "%*u %d", &pid), 1);
+	fclose(f);
+	assert_true(pid > 1);
+	return pid;
+}
+
+static void a_sandbox_whose_shim_dies_has_failed(void **state)
+{
+	char *id = strdup(rig_sandbox(rig, "{\"name\":\"orphan\"}"));
+
+	(void)state;
+	json_decref(rig_json(rig, "POST", rig_path("/v1/sandboxes/%s/processes", id),
+		"{\"argv\":[\"sleep\",\"600\"]}", 201));
+	assert_int_equal(kill(shim_of(id), SIGKILL), 0);
+	rig_wait(has_ended, id, 8000);
+	assert_last_event(id, "sandbox.terminated", "failed");
+	delete(id);
+	delete(rig_sandbox(rig, "{\"name\":\"orphan\"}"));
+	free(id);
+}
+
 static void the_hundred_newest_ended_ones_are_kept(void **state)
 {
 	struct rig *own = rig_new(NULL), *outer = rig;
@@ -526,6 +558,7 @@ int main(void)
 		cmocka_unit_test(a_terminated_sandbox_refuses_work_and_keeps_its_records),
 		cmocka_unit_test(a_follower_gets_the_exit_when_the_sandbox_ends),
 		cmocka_unit_test(a_client_that_does_not_read_holds_no_end_up),
+		cmocka_unit_test(a_sandbox_whose_shim_dies_has_failed),
 		cmocka_unit_test(the_hundred_newest_ended_ones_are_kept),
 		cmocka_unit_test(a_watch_tells_what_is_there_and_what_changes),
 		cmocka_unit_test(events_are_followed_from_a_number),
