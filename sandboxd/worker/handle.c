@@ -142,13 +142,13 @@ void handle_put(struct worker *w, struct handle *h)
 
 static void tell_closed(struct worker *w, struct handle *h)
 {
-	struct closed *c;
+	char *path = h->path;
 
 	if (h->put || (!h->bytes_read && !h->bytes_written && !h->changed) ||
 		w->nclosed == CLOSED_MAX)
 		return;
-	c = &w->closed[w->nclosed++];
-	*c = (struct closed){ .path = steal(h->path), .bytes_read = h->bytes_read,
+	h->path = NULL;
+	w->closed[w->nclosed++] = (struct closed){ .path = path, .bytes_read = h->bytes_read,
 		.bytes_written = h->bytes_written, .changed = h->changed };
 }
 
