@@ -46,5 +46,7 @@ int exchange_timeout_ms(const struct exchange *x); /* -1: none */
  * library's codes. *ret_keep: the connection may serve another call. */
 typedef CURLcode transport(struct exchange *x, struct conn *c, bool *ret_keep);
 transport sbx_curl_transport, sbx_unix_transport;
+/* The parsing half of the unix transport: one answer from the connected c->fd. */
+CURLcode sbx_unix_answer(struct exchange *x, struct conn *c);
 
 #endif

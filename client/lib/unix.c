@@ -321,6 +321,15 @@ static CURLcode read_answer(struct talk *t)
 	return read_bytes(t, t->length);
 }
 
+CURLcode sbx_unix_answer(struct exchange *x, struct conn *c)
+{
+	struct talk t = { .x = x, .c = c };
+
+	if (!c->in && !(c->in = malloc(WIRE_IN)))
+		return CURLE_OUT_OF_MEMORY;
+	return read_answer(&t);
+}
+
 /* A kept-alive connection on which something waits is not ours any more: the server has closed it, or
  * it speaks out of turn. */
 static bool stale(const struct conn *c)
