@@ -140,6 +140,16 @@ int box_get(struct req *q, const char *ref, json_t **ret)
 	return 0;
 }
 
+int box_live(struct req *q, const char *id, json_t **ret)
+{
+	int rc = box_get(q, id, ret);
+
+	if (rc < 0 || box_is_live(*ret))
+		return rc;
+	json_decref(*ret);
+	return refuse(q, ESTALE, "this sandbox has ended; its record is ended/%s", id);
+}
+
 int box_all(struct req *q, json_t **ret)
 {
 	uint64_t gen = atomic_load(&q->m->gen);

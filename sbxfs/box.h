@@ -11,6 +11,8 @@ void boxes_free(struct boxes *b);
 
 /* The object by id or name. */
 int box_get(struct req *q, const char *ref, json_t **ret);
+/* The same, when it lives: -ESTALE tells a shell in its directory that it has ended. */
+int box_live(struct req *q, const char *id, json_t **ret);
 /* All of them, an array, newest first. */
 int box_all(struct req *q, json_t **ret);
 /* PATCH with a body that is taken. */

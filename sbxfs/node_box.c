@@ -16,7 +16,7 @@
 int read_box_field(struct req *q, const struct spot *s, struct text *t)
 {
 	json_t *o;
-	int rc = box_get(q, s->box, &o);
+	int rc = box_live(q, s->box, &o);
 
 	if (rc < 0)
 		return rc;
@@ -31,7 +31,7 @@ int read_box_field(struct req *q, const struct spot *s, struct text *t)
 int read_box_info(struct req *q, const struct spot *s, struct text *t)
 {
 	json_t *o;
-	int rc = box_get(q, s->box, &o);
+	int rc = s->node->id == N_ENDED_INFO ? box_get(q, s->box, &o) : box_live(q, s->box, &o);
 
 	if (rc < 0)
 		return rc;
@@ -48,7 +48,7 @@ int read_box_list(struct req *q, const struct spot *s, struct text *t)
 int read_network(struct req *q, const struct spot *s, struct text *t)
 {
 	json_t *o, *net;
-	int rc = box_get(q, s->box, &o);
+	int rc = box_live(q, s->box, &o);
 
 	if (rc < 0)
 		return rc;
@@ -109,7 +109,7 @@ int apply_box_str(struct req *q, const struct spot *s, const char *value, size_t
 static int network_with(struct req *q, const struct spot *s, json_t *member, bool append, json_t **ret)
 {
 	json_t *o, *net, *old;
-	int rc = box_get(q, s->box, &o);
+	int rc = box_live(q, s->box, &o);
 
 	if (rc < 0) {
 		json_decref(member);

@@ -155,7 +155,7 @@ int read_by_label(struct req *q, const struct spot *s, struct text *t)
 static int labels_of(struct req *q, const char *box, json_t **ret)
 {
 	json_t *o, *labels;
-	int rc = box_get(q, box, &o);
+	int rc = box_live(q, box, &o);
 
 	if (rc < 0)
 		return rc;

@@ -2,6 +2,7 @@
 /* The tables and the walk through them. */
 #include "sbxfs/nodes.h"
 
+#include "sbxfs/box.h"
 #include "sbxfs/nodes_fn.h"
 #include "sbxfs/remote.h"
 
@@ -136,8 +137,15 @@ static bool listed(struct req *q, const struct spot *d, const struct node *n)
 int node_list(struct req *q, const struct spot *d, struct lister *l)
 {
 	const struct dir *dir = node_dir(d->node->id);
+	json_t *o;
 	int rc;
 
+	if (d->node->id == N_BOX) {
+		rc = box_live(q, d->box, &o);
+		if (rc < 0)
+			return rc;
+		json_decref(o);
+	}
 	for (size_t n = 1; n < N_COUNT; n++)
 		if (listed(q, d, &nodes[n]))
 			lister_add(l, nodes[n].name, nodes[n].id, d->box);

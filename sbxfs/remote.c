@@ -131,6 +131,8 @@ static int errno_of(const struct req *q)
 
 	if (e->status == 409 && e->sys == EBUSY && strstr(e->message, "read-only"))
 		return EROFS;
+	if (e->status == 409 && strstr(e->message, "terminated"))
+		return ESTALE; /* the sandbox has ended under what is open or stands in it */
 	if (e->status == 413)
 		return EFBIG;
 	if (e->status == 415)
