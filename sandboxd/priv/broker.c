@@ -39,7 +39,7 @@ void broker_answer(struct broker *b, uint32_t op, uint64_t tag, const struct fai
 {
 	struct priv_ans a = { 0 };
 
-	if (!tag)
+	if (!tag || b->front < 0)
 		return;
 	if (body)
 		a = *body;
@@ -223,7 +223,7 @@ static int round_of(struct broker *b)
 		who[n] = j;
 		p[n++] = (struct pollfd){ .fd = j->fd, .events = j->kind == JOB_END ? POLLPRI : POLLIN };
 	}
-	if (poll(p, n, ends_pending(b) ? 20 : -1) < 0 && errno != EINTR)
+	if (poll(p, n, ends_pending(b) ? 20 : b->front < 0 ? 200 : -1) < 0 && errno != EINTR)
 		return -1;
 	for (nfds_t i = 2; i < n; i++)
 		if (p[i].revents && !who[i]->done)
@@ -238,10 +238,32 @@ static int round_of(struct broker *b)
 	return 0;
 }
 
+static bool ending(const struct broker *b)
+{
+	for (const struct job *j = b->jobs; j; j = j->next)
+		if (j->kind == JOB_END)
+			return true;
+	return false;
+}
+
+/* The front has gone: what was being ended is ended, what nobody has claimed goes. */
+static void wind_up(struct broker *b)
+{
+	int64_t end = broker_now_ms() + BROKER_END_MS;
+
+	close(b->front);
+	b->front = -1;
+	creates_stop(b);
+	while (ending(b) && broker_now_ms() < end && round_of(b) == 0)
+		;
+	/* The janitor outlives us and takes the empty groups away. */
+	cg_leave(&b->env.cg);
+}
+
 int broker_run(struct broker *b)
 {
 	while (round_of(b) == 0)
 		;
-	creates_stop(b);
+	wind_up(b);
 	return 0;
 }

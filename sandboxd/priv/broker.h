@@ -95,6 +95,7 @@ void ends_event(struct broker *b, struct job *j);
 void ends_janitor_event(struct broker *b);
 int ends_janitor_start(struct broker *b, struct fail *f);
 bool ends_has(const struct broker *b, const char *id); /* is it being ended? */
+bool ends_waited_for(const struct broker *b); /* somebody waits for a guest to end */
 bool ends_pending(const struct broker *b);
 void ends_check(struct broker *b);
 /* images (images.c) */

@@ -145,12 +145,12 @@ static int open_v1(struct cg *cg, const struct mounts *m, const char *base, stru
 int cg_open(struct cg *cg, const char *state_dir, struct fail *f)
 {
 	struct mounts m;
-	char base[40];
+	char *base = cg->base;
 	int r = find_mounts(&m);
 
 	if (r < 0)
 		return fail_set(f, r, "read the mount table");
-	base_name(base, sizeof(base), state_dir);
+	base_name(base, sizeof(cg->base), state_dir);
 	if (m.v2[0] && carries_controllers(m.v2))
 		return open_v2(cg, &m, base, f);
 	cg->mode = m.v2[0] ? CG_HYBRID : CG_V1;
@@ -473,15 +473,29 @@ void cg_each(const struct cg *cg, void (*fn)(void *arg, uint32_t block), void *a
 		each_in(cg->base1[c], fn, arg);
 }
 
-void cg_close(struct cg *cg)
+void cg_leave(const struct cg *cg)
 {
 	for (int c = 0; c < CG_CTRLS; c++)
-		if (cg->base1[c] >= 0) {
+		if (cg->base1[c] >= 0)
 			(void)file_write(cg->base1[c], "../cgroup.procs", "0");
+}
+
+void cg_close(struct cg *cg)
+{
+	char self[40];
+
+	/* Fails, as it should, while a sandbox is left. */
+	snprintf(self, sizeof(self), "../%s", cg->base);
+	cg_leave(cg);
+	for (int c = 0; c < CG_CTRLS; c++)
+		if (cg->base1[c] >= 0) {
 			(void)unlinkat(cg->base1[c], "svc", AT_REMOVEDIR);
+			(void)unlinkat(cg->base1[c], self, AT_REMOVEDIR);
 			close_p(&cg->base1[c]);
 			cg->base1[c] = -1;
 		}
+	if (cg->base2 >= 0)
+		(void)unlinkat(cg->base2, self, AT_REMOVEDIR);
 	close_p(&cg->base2);
 	cg->base2 = -1;
 }

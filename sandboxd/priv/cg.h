@@ -28,6 +28,7 @@ struct cg {
 	enum cg_mode mode;
 	int base2;             /* cgroup2 base folder, -1 on pure v1 */
 	int base1[CG_CTRLS];   /* v1 base folders, -1 where not used */
+	char base[32];         /* their name */
 };
 #define CG_NULL { .mode = CG_NONE, .base2 = -1, .base1 = { -1, -1, -1, -1 } }
 
@@ -65,7 +66,9 @@ int cg_populated(const struct cg *cg, const char *name);
 int cg_remove(const struct cg *cg, const char *name);
 /* Calls fn for every n<block> that is in any hierarchy, maybe more than once. */
 void cg_each(const struct cg *cg, void (*fn)(void *arg, uint32_t block), void *arg);
-/* Removes the base folders when nothing is left in them. */
+/* The caller goes back to the root groups. */
+void cg_leave(const struct cg *cg);
+/* Leaves, and removes the base folders when nothing else is left in them. */
 void cg_close(struct cg *cg);
 
 #endif

@@ -196,7 +196,7 @@ void creates_refill(struct broker *b)
 {
 	int have = 0, building = 0;
 
-	if (!b->shape.layer[0] || b->phase != PHASE_RUN)
+	if (!b->shape.layer[0] || b->phase != PHASE_RUN || ends_waited_for(b))
 		return;
 	for (struct job *j = b->jobs; j; j = j->next) {
 		if (j->kind != JOB_BUILD || j->done)
@@ -280,22 +280,8 @@ int creates_probe(struct broker *b, uint64_t tag)
 
 void creates_stop(struct broker *b)
 {
-	char name[BOX_NAME_MAX];
-
-	for (struct job *j = b->jobs; j; j = j->next) {
-		if (j->kind != JOB_BUILD || j->done)
-			continue;
-		kill(j->pid, SIGKILL);
-		close_claim_fds(j);
-		box_pool(name, j->from.block);
-		(void)area_remove(&b->env.areas, name);
-		box_group(name, j->from.block);
-		(void)cg_kill(&b->env.cg, name);
-	}
+	b->shape.layer[0] = 0;
 	for (struct job *j = b->jobs; j; j = j->next)
-		if (j->kind == JOB_BUILD && !j->done) {
-			box_group(name, j->from.block);
-			(void)cg_remove(&b->env.cg, name);
-		}
-	cg_close(&b->env.cg);
+		if (j->kind == JOB_BUILD && !j->done)
+			forget_unclaimed(b, j);
 }

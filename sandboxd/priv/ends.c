@@ -51,7 +51,7 @@ static void clear_away(const struct build_env *env, const struct clear *c)
 		clear_files(env, c->id);
 }
 
-static void janitor(const struct build_env *env, int sock)
+static void janitor(struct build_env *env, int sock)
 {
 	struct clear c;
 	ssize_t n;
@@ -62,6 +62,7 @@ static void janitor(const struct build_env *env, int sock)
 		clear_away(env, &c);
 		(void)send(sock, &c, sizeof(c), MSG_NOSIGNAL);
 	}
+	cg_close(&env->cg);
 	_exit(0);
 }
 
@@ -200,6 +201,14 @@ void ends_event(struct broker *b, struct job *j)
 		advance(b, j);
 	if (j->fd >= 0)
 		cg_events_read(j->fd);
+}
+
+bool ends_waited_for(const struct broker *b)
+{
+	for (const struct job *j = b->jobs; j; j = j->next)
+		if (j->kind == JOB_END && !j->done && !j->guest_gone)
+			return true;
+	return false;
 }
 
 bool ends_pending(const struct broker *b)

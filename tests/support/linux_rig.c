@@ -243,7 +243,9 @@ void linux_rig_count(struct linux_rig *l, struct leftovers *ret)
 		.areas = count_dir(l->rig.state_dirfd, "priv/areas", "sbx_"),
 		.records = count_dir(l->rig.state_dirfd, "priv/boxes", "sbx_"),
 		.loops = count_loops(l),
-		.mounts = count_lines("/proc/self/mountinfo", " "),
+		.mounts = count_lines("/proc/self/mountinfo", " - overlay ") +
+			count_lines("/proc/self/mountinfo", " /dev/loop") +
+			count_lines("/proc/self/mountinfo", l->rig.state_dir),
 		.processes = count_processes(l),
 	};
 }
