@@ -116,7 +116,7 @@ struct stream_conf {
 	int timeout_secs;  /* 0: none */
 	bool kill_on_stop; /* the process is ours: pass signals on, end it when nobody reads */
 };
-/* Copies until the process ends; the exit code. */
+/* Copies until the process ends; the exit code. Takes sock. */
 int stream_process(struct cli *c, int sock, const struct stream_conf *conf);
 int run_command(struct cli *c, const char *ref, const char *const *argv, const char *cwd,
 	bool tty, bool detach);

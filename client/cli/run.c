@@ -105,8 +105,8 @@ static int attach(struct cli *c, const struct stream_conf *conf)
 {
 	_cleanup_free_ char *path =
 		sbx_path("/v1/sandboxes/%s/processes/%lld/attach", conf->ref, conf->pid);
-	_cleanup_close_ int sock = -1;
 	struct sbx_error e;
+	int sock;
 
 	if (!path)
 		return complain(EXIT_OURS, "out of memory");

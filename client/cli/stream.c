@@ -20,6 +20,7 @@
 #define FRAME_HEAD 5
 #define IN_ROOM (FRAME_HEAD + SBX_FRAME_MAX)
 #define INPUT_CHUNK 65536
+#define REJOIN_MS 15000
 #define OUTPUT_KEPT (8 * 1024 * 1024) /* of each stream: node contract, 11.5 */
 #define INTERRUPTS_TO_KILL 3 /* a command that ignores INT is ended by the third */
 
@@ -30,6 +31,7 @@ struct stream {
 	bool input_open;     /* standard input is read */
 	bool unread;         /* nobody reads our output any more */
 	bool timed_out;
+	bool sent_input;     /* some of it may be lost with the connection */
 	int interrupts;
 	int64_t deadline_ms; /* 0: none */
 	/* towards the server: whole frames */
@@ -41,6 +43,7 @@ struct stream {
 	/* the payload of the frame at the front of `in` that is being written out */
 	int to_fd;           /* -1: no frame is under way */
 	uint64_t seen[2];    /* bytes of standard output and standard error */
+	uint64_t skip[2];    /* of those, how many a new connection still has to repeat */
 	size_t to_at, to_end;
 };
 
@@ -92,6 +95,7 @@ static void read_input(struct stream *st)
 		return;
 	if (n > 0) {
 		put_frame(st, 'i', buf, (size_t)n);
+		st->sent_input = true;
 		return;
 	}
 	put_frame(st, 'e', NULL, 0);
@@ -147,6 +151,20 @@ static void drop_frame(struct stream *st, size_t payload)
 	memmove(st->in, st->in + FRAME_HEAD + payload, st->in_len);
 }
 
+/* Leaves to_fd alone when nothing of the frame is to be shown. */
+static void begin_output(struct stream *st, int which, uint32_t len)
+{
+	uint32_t known = st->skip[which] < len ? (uint32_t)st->skip[which] : len;
+
+	st->skip[which] -= known;
+	st->seen[which] += len - known;
+	if (st->unread || known == len)
+		return;
+	st->to_fd = which ? STDERR_FILENO : STDOUT_FILENO;
+	st->to_at = FRAME_HEAD + known;
+	st->to_end = FRAME_HEAD + len;
+}
+
 enum progress { MORE, NEED_BYTES, DONE, BROKEN };
 
 /* Looks at the frame at the front of `in`. */
@@ -170,14 +188,10 @@ static enum progress next_frame(struct stream *st, int *ret_code)
 		*ret_code = (int32_t)ntohl((uint32_t)code);
 		return DONE;
 	}
-	if ((st->in[0] != 'o' && st->in[0] != 'E') || st->unread || !len) {
+	if (st->in[0] == 'o' || st->in[0] == 'E')
+		begin_output(st, st->in[0] == 'E', len);
+	if (st->to_fd < 0)
 		drop_frame(st, len);
-		return MORE;
-	}
-	st->to_fd = st->in[0] == 'o' ? STDOUT_FILENO : STDERR_FILENO;
-	st->seen[st->in[0] == 'E'] += len;
-	st->to_at = FRAME_HEAD;
-	st->to_end = FRAME_HEAD + len;
 	return MORE;
 }
 
@@ -256,6 +270,34 @@ static int lost(struct stream *st)
 		st->conf->pid);
 }
 
+/* A server that is started again takes its sandboxes back, and an attach repeats the output from its
+ * start. So the command is joined again, unless input may have been lost with the connection; at a
+ * terminal the user sees what was. */
+static bool rejoin(struct stream *st)
+{
+	_cleanup_free_ char *path =
+		sbx_path("/v1/sandboxes/%s/processes/%lld/attach", st->conf->ref, st->conf->pid);
+	int64_t end = now_ms() + REJOIN_MS;
+	struct sbx_error e = { 0 };
+	int sock = -1;
+
+	if (!path || st->unread || (st->sent_input && !st->conf->tty))
+		return false;
+	while (sbx_upgrade(st->c->s, path, "sbx-stream/1", false, &sock, &e) < 0) {
+		struct pollfd f = { st->signals, POLLIN, 0 };
+		if (e.status != 0 || now_ms() > end || poll(&f, 1, 100) > 0)
+			return false;
+	}
+	close(st->sock);
+	st->sock = sock;
+	st->in_len = st->out_len = st->out_at = 0;
+	memcpy(st->skip, st->seen, sizeof(st->skip));
+	put_size(st);
+	if (st->conf->interactive && !st->input_open)
+		put_frame(st, 'e', NULL, 0);
+	return true;
+}
+
 static int ended(const struct stream *st, int code)
 {
 	if (st->unread)
@@ -296,13 +338,11 @@ static int loop(struct stream *st)
 			p = next_frame(st, &code);
 		if (st->to_fd < 0 && p == NEED_BYTES && (f[1].revents & ~POLLOUT))
 			p = receive(st);
-		if (p == BROKEN)
-			return lost(st);
 		while (st->to_fd < 0 && p == MORE)
 			p = next_frame(st, &code);
 		if (p == DONE)
 			return ended(st, code);
-		if (p == BROKEN)
+		if (p == BROKEN && !rejoin(st))
 			return lost(st);
 		if (check_deadline(st, &code))
 			return code;
@@ -334,8 +374,10 @@ int stream_process(struct cli *c, int sock, const struct stream_conf *conf)
 	sigset_t old;
 	int code;
 
-	if (!st || !in)
+	if (!st || !in) {
+		close(sock);
 		return complain(EXIT_OURS, "out of memory");
+	}
 	signals = open_signals(&old);
 	*st = (struct stream){ .c = c, .conf = conf, .sock = sock, .signals = signals, .in = in,
 		.input_open = conf->interactive, .to_fd = -1 };
@@ -346,6 +388,7 @@ int stream_process(struct cli *c, int sock, const struct stream_conf *conf)
 	put_size(st);
 	code = loop(st);
 	tty_restore();
+	close(st->sock);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return code;
 }

@@ -86,6 +86,20 @@ teardown_file() { cli_stop; }
 	wait $!
 }
 
+@test "a command goes on while the server is killed and started again" {
+	"$O/bin/sbx" run box sh -c 'echo one; echo two >&2; sleep 2; echo three; exit 5' >"$T/over" 2>"$T/over.err" </dev/null 3>&- &
+	pid=$!
+	cli_wait grep -q two "$T/over.err"
+	kill -KILL "$(cat "$T/pid")"
+	cli_wait cli_gone
+	cli_server
+	code=0
+	wait $pid || code=$?
+	[ "$code" -eq 5 ] || { cat "$T/over.err"; false; }
+	[ "$(cat "$T/over")" = "$(printf 'one\nthree')" ]
+	[ "$(cat "$T/over.err")" = two ]
+}
+
 @test "a reader that leaves ends the command" {
 	sbx run box yes | head -n 1
 	[ "$(sbx ps -q box | wc -l)" -ge 1 ]

@@ -6,6 +6,10 @@ cli_start() {
 	T=$(mktemp -d "${TMPDIR:-/tmp}/sbx-cli.XXXXXX")
 	export O T SBX_ENDPOINT=unix://$T/sock HOME=$T
 	unset SBX_TOKEN SBX_TOKEN_FILE SBX_CA XDG_RUNTIME_DIR
+	cli_server "$@"
+}
+# Starts the server, or starts it again.
+cli_server() {
 	"$O/bin/sandboxd" --backend fake --listen "$SBX_ENDPOINT" --state-dir "$T/state" "$@" \
 		>"$T/log" 2>&1 3>&- &
 	echo $! >"$T/pid"
