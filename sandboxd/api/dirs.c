@@ -10,7 +10,12 @@
 #include <sys/stat.h>
 
 struct dirents {
-	struct dirent_row { char *name; size_t len; bool dir; uint64_t size; } *rows;
+	struct dirent_row {
+		char *name;
+		size_t len;
+		bool dir;
+		uint64_t size;
+	} * rows;
 	size_t n, room, bytes;
 };
 
@@ -24,7 +29,8 @@ static void dirents_free(struct dirents *d)
 static int dirents_add(void *arg, const struct guestfs_entry *en, struct err *e)
 {
 	struct dirents *d = arg;
-	struct dirent_row row = { .len = en->name_len, .dir = S_ISDIR(en->attr.mode),
+	struct dirent_row row = { .len = en->name_len,
+		.dir = S_ISDIR(en->attr.mode),
 		.size = S_ISREG(en->attr.mode) ? en->attr.size : 0 };
 
 	d->bytes += sizeof(row) + en->name_len;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What every request about files begins with: its path, its client, the stay inside the sandbox; and
- * what it leaves in the event log. */
+/* What every request about files begins with: its path, its client, the stay inside the sandbox;
+ * and what it leaves in the event log. */
 #include "sandboxd/api/files.h"
 
 #include <ctype.h>

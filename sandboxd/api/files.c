@@ -14,12 +14,15 @@
 #define PIECE (1024u * 1024)
 
 /* Reading */
-struct range { uint64_t first, length; bool part; };
+struct range {
+	uint64_t first, length;
+	bool part;
+};
 struct download {
 	struct visit v;
 	uint64_t handle;
 	struct range r;
-	char *head;      /* what came with the open: the first bytes of the file */
+	char *head; /* what came with the open: the first bytes of the file */
 	size_t head_len;
 	char path[GUEST_PATH_MAX];
 };
@@ -51,8 +54,9 @@ static ssize_t download_read(void *arg, uint64_t pos, char *buf, size_t max)
 	if (at < d->head_len) {
 		n = n < d->head_len - at ? n : (size_t)(d->head_len - at);
 		memcpy(buf, d->head + at, n);
-	} else if (guestfs_read(d->v.s->fs, 0, d->handle, at, buf, n < PIECE ? n : PIECE, &n, NULL) < 0 ||
-		n == 0) {
+	} else if (guestfs_read(d->v.s->fs, 0, d->handle, at, buf, n < PIECE ? n : PIECE, &n,
+			   NULL) < 0 ||
+		   n == 0) {
 		/* Shorter than it was: the length is already told, so the answer must break. */
 		return -1;
 	}
@@ -86,7 +90,8 @@ static bool digits(const char **s, uint64_t *ret)
 	return errno == 0;
 }
 
-/* One range of bytes; anything else is as if it were not there. -1: nothing of it is in the file. */
+/* One range of bytes; anything else is as if it were not there. -1: nothing of it is in the file.
+ */
 static int parse_range(const char *h, uint64_t size, struct range *r)
 {
 	uint64_t a, b = UINT64_MAX;
@@ -158,7 +163,8 @@ static int choose(struct call *c, const struct files_attr *a, struct range *r, s
 	}
 	if (r->part) {
 		snprintf(text, sizeof(text), "bytes %llu-%llu/%llu", (unsigned long long)r->first,
-			(unsigned long long)(r->first + r->length - 1), (unsigned long long)a->size);
+			(unsigned long long)(r->first + r->length - 1),
+			(unsigned long long)a->size);
 		http_add_header(c->req, "Content-Range", text);
 	}
 	return 0;
@@ -174,7 +180,9 @@ static int send_file(struct call *c, struct download **dp)
 		return reply_bytes(c, status, d->head + d->r.first, (size_t)d->r.length);
 	}
 	int64_t length = (int64_t)d->r.length;
-	struct http_source src = { .arg = steal(*dp), .read = download_read, .done = download_done };
+	struct http_source src = {
+		.arg = steal(*dp), .read = download_read, .done = download_done
+	};
 	return reply_stream(c, status, "application/octet-stream", length, &src);
 }
 
@@ -283,7 +291,8 @@ int handle_file_put_data(struct call *c, const void *buf, size_t len, struct err
 			return -1;
 		size_t n = len < room - u->used ? len : room - u->used;
 		if (!n)
-			return err_set(e, ERR_INVALID_REQUEST, "body: longer than its Content-Length");
+			return err_set(
+				e, ERR_INVALID_REQUEST, "body: longer than its Content-Length");
 		memcpy(u->buf + u->used, p, n);
 		u->used += n;
 		p += n;

@@ -3,10 +3,10 @@
  *
  * How names are shown (for the manual). A guest name is bytes; JSON is UTF-8. A name that is valid
  * UTF-8 is shown as it is. In any other name each byte that is not part of valid UTF-8 is shown as
- * U+FFFD followed by the byte's two hexadecimal digits in capitals ("bad<U+FFFD>FF"); a genuine U+FFFD
- * is always written so, as its three bytes. So two different names are never shown alike. Whenever the
- * text shown is not the name itself, `<key>_b64` holds the exact bytes. In a request `path` takes
- * percent-encoded bytes in a query, and `path_b64` exact bytes in a body. */
+ * U+FFFD followed by the byte's two hexadecimal digits in capitals ("bad<U+FFFD>FF"); a genuine
+ * U+FFFD is always written so, as its three bytes. So two different names are never shown alike.
+ * Whenever the text shown is not the name itself, `<key>_b64` holds the exact bytes. In a request
+ * `path` takes percent-encoded bytes in a query, and `path_b64` exact bytes in a body. */
 #ifndef SANDBOXD_API_FILES_H
 #define SANDBOXD_API_FILES_H
 
@@ -41,7 +41,10 @@ struct text {
 	bool failed;
 };
 #define TEXT_MAX (64u * 1024 * 1024)
-#define TEXT_NULL { .max = TEXT_MAX }
+#define TEXT_NULL                                                                                  \
+	{                                                                                          \
+		.max = TEXT_MAX                                                                    \
+	}
 void text_free(struct text *t);
 void text_add(struct text *t, const char *s, size_t len);
 void text_str(struct text *t, const char *s);

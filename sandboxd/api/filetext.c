@@ -72,8 +72,11 @@ void text_fmt(struct text *t, const char *fmt, ...)
 static size_t utf8_len(const char *s, size_t left)
 {
 	unsigned char c = (unsigned char)*s;
-	size_t n = c < 0x80 ? 1 : c >= 0xc2 && c < 0xe0 ? 2 : c >= 0xe0 && c < 0xf0 ? 3
-		: c >= 0xf0 && c < 0xf5 ? 4 : 0;
+	size_t n = c < 0x80                ? 1
+		   : c >= 0xc2 && c < 0xe0 ? 2
+		   : c >= 0xe0 && c < 0xf0 ? 3
+		   : c >= 0xf0 && c < 0xf5 ? 4
+					   : 0;
 
 	return n && n <= left && utf8_ok(s, n) ? n : 0;
 }
@@ -112,7 +115,8 @@ bool filetext_json(struct text *t, const char *s, size_t len)
 			text_fmt(t, "\xef\xbf\xbd%02X", c);
 			exact = false;
 		}
-		/* The rest of a genuine U+FFFD is no character by itself, so it follows byte by byte. */
+		/* The rest of a genuine U+FFFD is no character by itself, so it follows byte by
+		 * byte. */
 		plain = ++i;
 	}
 	text_add(t, s + plain, len - plain);
@@ -152,9 +156,13 @@ void text_time(struct text *t, const struct files_time *tm)
 
 static const char *type_word(uint32_t mode)
 {
-	static const char *const words[16] = { [S_IFREG >> 12] = "file", [S_IFDIR >> 12] = "dir",
-		[S_IFLNK >> 12] = "link", [S_IFIFO >> 12] = "fifo", [S_IFSOCK >> 12] = "sock",
-		[S_IFCHR >> 12] = "chr", [S_IFBLK >> 12] = "blk" };
+	static const char *const words[16] = { [S_IFREG >> 12] = "file",
+		[S_IFDIR >> 12] = "dir",
+		[S_IFLNK >> 12] = "link",
+		[S_IFIFO >> 12] = "fifo",
+		[S_IFSOCK >> 12] = "sock",
+		[S_IFCHR >> 12] = "chr",
+		[S_IFBLK >> 12] = "blk" };
 	const char *w = words[(mode & S_IFMT) >> 12];
 
 	return w ? w : "file";
@@ -162,7 +170,8 @@ static const char *type_word(uint32_t mode)
 
 void text_attr(struct text *t, const struct files_attr *a, const char *target, size_t target_len)
 {
-	text_fmt(t, "\"type\":\"%s\",\"mode\":%u,\"uid\":%u,\"gid\":%u,\"nlink\":%u,\"size\":%llu,"
+	text_fmt(t,
+		"\"type\":\"%s\",\"mode\":%u,\"uid\":%u,\"gid\":%u,\"nlink\":%u,\"size\":%llu,"
 		"\"blocks\":%llu,\"ino\":%lld,\"dev\":%lld,\"gen\":%lld,\"atime\":",
 		type_word(a->mode), a->mode & 07777, a->uid, a->gid, a->nlink,
 		(unsigned long long)a->size, (unsigned long long)a->blocks,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Files by attribute and by handle: the additions fs_stat, fs_list, fs_open, fs_statfs. Handles belong
- * to the client named by the header Sbx-Client and end 60 s after that client was last heard of; a
- * handle made without the header ends after ten minutes without use.
- * Audit: when a handle is closed (or has expired) one file.written with the bytes written, if any were
- * or if its open made or emptied the file, and one file.read with the bytes read, if any were. */
+/* Files by attribute and by handle: the additions fs_stat, fs_list, fs_open, fs_statfs. Handles
+ * belong to the client named by the header Sbx-Client and end 60 s after that client was last heard
+ * of; a handle made without the header ends after ten minutes without use. Audit: when a handle is
+ * closed (or has expired) one file.written with the bytes written, if any were or if its open made
+ * or emptied the file, and one file.read with the bytes read, if any were. */
 #include "sandboxd/api/files.h"
 
 #include "common/sys/mem.h"
@@ -15,7 +15,10 @@
 
 #define WRITE_MAX (4u * 1024 * 1024)
 
-struct expired { struct core *core; struct sandbox *s; };
+struct expired {
+	struct core *core;
+	struct sandbox *s;
+};
 
 static void audit_closed(struct core *core, struct sandbox *s, const char *path, uint64_t read,
 	uint64_t written, bool changed)
@@ -78,7 +81,9 @@ static int flag_of_query(struct call *c, const char *key, bool *ret, struct err 
 static int stat_text(struct guestfs *fs, uint64_t client, const char *path, bool follow,
 	struct text *t, struct err *e)
 {
-	struct guestfs_args a = { .client = client, .path = path, .flags = follow ? FILES_FOLLOW : 0 };
+	struct guestfs_args a = {
+		.client = client, .path = path, .flags = follow ? FILES_FOLLOW : 0
+	};
 	struct guestfs_result r;
 
 	if (guestfs_call(fs, FILES_STAT, &a, &r, e) < 0)
@@ -153,19 +158,28 @@ int handle_fs_statfs(struct call *c, struct err *e)
 		return -1;
 	memcpy(&s, r.data, sizeof(s));
 	guestfs_result_free(&r);
-	text_fmt(&t, "{\"bsize\":%lld,\"blocks\":%lld,\"bfree\":%lld,\"bavail\":%lld,\"files\":%lld,"
-		"\"ffree\":%lld,\"namelen\":%lld}", (long long)(s.bsize & INT64_MAX),
-		(long long)(s.blocks & INT64_MAX), (long long)(s.bfree & INT64_MAX),
-		(long long)(s.bavail & INT64_MAX), (long long)(s.files & INT64_MAX),
-		(long long)(s.ffree & INT64_MAX), (long long)(s.namelen & INT64_MAX));
+	text_fmt(&t,
+		"{\"bsize\":%lld,\"blocks\":%lld,\"bfree\":%lld,\"bavail\":%lld,\"files\":%lld,"
+		"\"ffree\":%lld,\"namelen\":%lld}",
+		(long long)(s.bsize & INT64_MAX), (long long)(s.blocks & INT64_MAX),
+		(long long)(s.bfree & INT64_MAX), (long long)(s.bavail & INT64_MAX),
+		(long long)(s.files & INT64_MAX), (long long)(s.ffree & INT64_MAX),
+		(long long)(s.namelen & INT64_MAX));
 	return reply_text(c, 200, &t, e);
 }
 
 /* Handles */
-static const struct { const char *word; unsigned flag; } open_words[] = {
-	{ "read", FILES_O_READ }, { "write", FILES_O_WRITE },
-	{ "append", FILES_O_APPEND | FILES_O_WRITE }, { "create", FILES_O_CREATE },
-	{ "exclusive", FILES_O_EXCL | FILES_O_CREATE }, { "trunc", FILES_O_TRUNC }, { "nofollow", 0 },
+static const struct {
+	const char *word;
+	unsigned flag;
+} open_words[] = {
+	{ "read", FILES_O_READ },
+	{ "write", FILES_O_WRITE },
+	{ "append", FILES_O_APPEND | FILES_O_WRITE },
+	{ "create", FILES_O_CREATE },
+	{ "exclusive", FILES_O_EXCL | FILES_O_CREATE },
+	{ "trunc", FILES_O_TRUNC },
+	{ "nofollow", 0 },
 };
 
 static int open_flags(const struct strlist *words, unsigned *ret, struct err *e)
@@ -190,7 +204,8 @@ static int open_flags(const struct strlist *words, unsigned *ret, struct err *e)
 	return 0;
 }
 
-static int open_answer(struct call *c, const struct guestfs_result *r, bool with_data, struct err *e)
+static int open_answer(
+	struct call *c, const struct guestfs_result *r, bool with_data, struct err *e)
 {
 	_cleanup_(text_free) struct text t = TEXT_NULL;
 
@@ -210,16 +225,19 @@ static int open_answer(struct call *c, const struct guestfs_result *r, bool with
 static int open_body(struct call *c, const struct fs_open_body *b, struct err *e)
 {
 	char path[GUEST_PATH_MAX];
-	struct guestfs_args a = { .path = path, .mode = b->has_mode ? b->mode & 07777 : 0644,
+	struct guestfs_args a = { .path = path,
+		.mode = b->has_mode ? b->mode & 07777 : 0644,
 		.length = (uint64_t)b->want_inline };
 	struct guestfs_result r;
 	_cleanup_visit_ struct visit v = { .s = NULL };
 	int n;
 
-	if (body_path(b->path, b->path_b64, path, e) < 0 || open_flags(&b->flags, &a.flags, e) < 0 ||
-		enter(c, &v, &a.client, e) < 0 || guestfs_call(v.s->fs, FILES_OPEN, &a, &r, e) < 0)
+	if (body_path(b->path, b->path_b64, path, e) < 0 ||
+		open_flags(&b->flags, &a.flags, e) < 0 || enter(c, &v, &a.client, e) < 0 ||
+		guestfs_call(v.s->fs, FILES_OPEN, &a, &r, e) < 0)
 		return -1;
-	n = open_answer(c, &r, b->want_inline > 0 && S_ISREG(r.attr.mode) && (a.flags & FILES_O_READ), e);
+	n = open_answer(
+		c, &r, b->want_inline > 0 && S_ISREG(r.attr.mode) && (a.flags & FILES_O_READ), e);
 	if (n < 0)
 		guestfs_drop(v.s->fs, a.client, r.handle);
 	guestfs_result_free(&r);
@@ -247,7 +265,8 @@ static int handle_param(struct call *c, uint64_t *ret, struct err *e)
 	if (!n || n > 19 || h[n])
 		return err_set_sys(e, ERR_NOT_FOUND, ESTALE, "handle: unknown, closed or expired");
 	*ret = strtoull(h, NULL, 10);
-	return *ret ? 0 : err_set_sys(e, ERR_NOT_FOUND, ESTALE, "handle: unknown, closed or expired");
+	return *ret ? 0
+		    : err_set_sys(e, ERR_NOT_FOUND, ESTALE, "handle: unknown, closed or expired");
 }
 
 int handle_fs_read(struct call *c, struct err *e)
@@ -258,8 +277,8 @@ int handle_fs_read(struct call *c, struct err *e)
 	size_t n;
 
 	if (files_number(c, "offset", 0, &offset, e) < 0 ||
-		files_number(c, "length", 1024 * 1024, &length, e) < 0 || enter(c, &v, &client, e) < 0 ||
-		handle_param(c, &h, e) < 0)
+		files_number(c, "length", 1024 * 1024, &length, e) < 0 ||
+		enter(c, &v, &client, e) < 0 || handle_param(c, &h, e) < 0)
 		return -1;
 	length = length < FILES_DATA_MAX ? length : FILES_DATA_MAX;
 	buf = malloc(length + 1);
@@ -270,7 +289,8 @@ int handle_fs_read(struct call *c, struct err *e)
 	return reply_bytes(c, 200, buf, n);
 }
 
-/* A write: the body is gathered, at most 4 MiB, and handed over as one. So an append is one append. */
+/* A write: the body is gathered, at most 4 MiB, and handed over as one. So an append is one append.
+ */
 struct fs_write {
 	struct visit v;
 	uint64_t client, handle, offset;
@@ -291,7 +311,8 @@ static int write_query(struct call *c, struct fs_write *w, struct err *e)
 	bool append, sync;
 
 	if (files_number(c, "offset", 0, &w->offset, e) < 0 ||
-		flag_of_query(c, "append", &append, e) < 0 || flag_of_query(c, "sync", &sync, e) < 0)
+		flag_of_query(c, "append", &append, e) < 0 ||
+		flag_of_query(c, "sync", &sync, e) < 0)
 		return -1;
 	w->flags = (append ? FILES_O_APPEND : 0) | (sync ? FILES_WRITE_SYNC : 0);
 	return 0;
@@ -343,8 +364,12 @@ int handle_fs_write_data(struct call *c, const void *buf, size_t len, struct err
 int handle_fs_write(struct call *c, struct err *e)
 {
 	struct fs_write *w = c->state;
-	struct guestfs_args a = { .client = w->client, .handle = w->handle, .offset = w->offset,
-		.flags = w->flags, .data = w->buf, .data_len = w->used };
+	struct guestfs_args a = { .client = w->client,
+		.handle = w->handle,
+		.offset = w->offset,
+		.flags = w->flags,
+		.data = w->buf,
+		.data_len = w->used };
 	struct guestfs_result r;
 	_cleanup_(text_free) struct text t = TEXT_NULL;
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* GET …/fs/list: a directory, or with depth a tree, as NDJSON: one line an entry (its attributes with
- * `name`), then {"end":true}. With depth, names are relative paths ("sub/file") and a directory's line
- * comes before the lines of what it holds; other file systems mounted below are listed but not
- * entered. `limit` ends early: without depth the last line has `next`, to be given as `after`; with
- * depth it has "truncated":true. An error after the first line is a line {"error":…}.
- * A page is asked for when the last one has been sent, so memory is one page and the directories that
- * are still to be entered. */
+/* GET …/fs/list: a directory, or with depth a tree, as NDJSON: one line an entry (its attributes
+ * with `name`), then {"end":true}. With depth, names are relative paths ("sub/file") and a
+ * directory's line comes before the lines of what it holds; other file systems mounted below are
+ * listed but not entered. `limit` ends early: without depth the last line has `next`, to be given
+ * as `after`; with depth it has "truncated":true. An error after the first line is a line
+ * {"error":…}. A page is asked for when the last one has been sent, so memory is one page and the
+ * directories that are still to be entered. */
 #include "sandboxd/api/files.h"
 
 #include "common/sys/mem.h"
@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 
 #define DEPTH_MAX 8
-#define TODO_MAX 200000
+#define TODO_MAX  200000
 
 struct todo {
 	struct todo *next;
@@ -29,12 +29,12 @@ struct fs_list {
 	unsigned depth;
 	bool ended;
 	char path[GUEST_PATH_MAX];
-	struct todo *todo;     /* a stack; the first is being listed */
-	struct todo *found;    /* directories of the page at hand, in order */
+	struct todo *todo;  /* a stack; the first is being listed */
+	struct todo *found; /* directories of the page at hand, in order */
 	struct todo **found_end;
 	size_t ntodo;
 	struct guestfs_page page;
-	struct text line;      /* what is to be sent */
+	struct text line; /* what is to be sent */
 	size_t sent;
 };
 
@@ -65,7 +65,8 @@ static void list_free_p(struct fs_list **l)
 	list_free(*l);
 }
 
-static int remember(struct fs_list *l, const char *dir, const char *name, unsigned depth, struct err *e)
+static int remember(
+	struct fs_list *l, const char *dir, const char *name, unsigned depth, struct err *e)
 {
 	size_t n = strlen(dir) + strlen(name) + 2;
 	struct todo *t;
@@ -171,7 +172,8 @@ static int advance(struct fs_list *l, struct err *e)
 	l->line.len = l->sent = 0;
 	if (list_page(l, e) < 0) {
 		/* A directory that went away, or that may not be read, has no entries to tell. */
-		if (first || (e->sys != ENOENT && e->sys != EACCES && e->sys != ENOTDIR && e->sys != ELOOP))
+		if (first || (e->sys != ENOENT && e->sys != EACCES && e->sys != ENOTDIR &&
+				     e->sys != ELOOP))
 			return -1;
 		l->page.end = true;
 		l->page.handle = 0;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* POST …/fs/ops: a batch. {"ops":[{"op":"mkdir",…},…],"stop":true} gives {"results":[…]} with one
- * object for each operation carried out, in order: {} with what the operation tells ("attr", "value",
- * "names", "copied", "offset"), or {"error":…}. With stop (the default) the first error is the last
- * result. One table says which members each operation takes; every other member is a 400 that names
- * it, and then nothing of the batch is done.
+ * object for each operation carried out, in order: {} with what the operation tells ("attr",
+ * "value", "names", "copied", "offset"), or {"error":…}. With stop (the default) the first error is
+ * the last result. One table says which members each operation takes; every other member is a 400
+ * that names it, and then nothing of the batch is done.
  *
  * Members: path names what is worked on, from and to what is moved, linked or copied, each also as
  * …_b64 with exact bytes; handle and to_handle stand for path (or from) and to where the table has
@@ -18,12 +18,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define OPS_MAX 1000
+#define OPS_MAX        1000
 #define BATCH_TEXT_MAX (8u * 1024 * 1024)
 
 struct op_body {
-	char *op, *path, *path_b64, *from, *from_b64, *to, *to_b64, *target, *target_b64, *name, *type,
-		*atime, *mtime, *whence;
+	char *op, *path, *path_b64, *from, *from_b64, *to, *to_b64, *target, *target_b64, *name,
+		*type, *atime, *mtime, *whence;
 	json_t *handle, *to_handle;
 	struct strlist flags;
 	struct blob value;
@@ -33,29 +33,57 @@ struct op_body {
 };
 #define NAT .min = 0, .max = INT64_MAX
 static const struct field op_fields[] = {
-	FIELD(op_body, op, F_STR, .required = true), FIELD(op_body, path, F_STR),
-	FIELD(op_body, path_b64, F_STR), FIELD(op_body, from, F_STR), FIELD(op_body, from_b64, F_STR),
-	FIELD(op_body, to, F_STR), FIELD(op_body, to_b64, F_STR), FIELD(op_body, target, F_STR),
-	FIELD(op_body, target_b64, F_STR), FIELD(op_body, name, F_STR, .max = 255),
-	FIELD(op_body, type, F_STR), FIELD(op_body, atime, F_STR, .max = 40),
-	FIELD(op_body, mtime, F_STR, .max = 40), FIELD(op_body, whence, F_STR),
-	FIELD(op_body, handle, F_ANY), FIELD(op_body, to_handle, F_ANY),
-	FIELD(op_body, flags, F_STRS, .max = 8), FIELD_HAS(op_body, value, F_B64),
-	FIELD(op_body, follow, F_BOOL), FIELD_HAS(op_body, mode, F_MODE),
+	FIELD(op_body, op, F_STR, .required = true),
+	FIELD(op_body, path, F_STR),
+	FIELD(op_body, path_b64, F_STR),
+	FIELD(op_body, from, F_STR),
+	FIELD(op_body, from_b64, F_STR),
+	FIELD(op_body, to, F_STR),
+	FIELD(op_body, to_b64, F_STR),
+	FIELD(op_body, target, F_STR),
+	FIELD(op_body, target_b64, F_STR),
+	FIELD(op_body, name, F_STR, .max = 255),
+	FIELD(op_body, type, F_STR),
+	FIELD(op_body, atime, F_STR, .max = 40),
+	FIELD(op_body, mtime, F_STR, .max = 40),
+	FIELD(op_body, whence, F_STR),
+	FIELD(op_body, handle, F_ANY),
+	FIELD(op_body, to_handle, F_ANY),
+	FIELD(op_body, flags, F_STRS, .max = 8),
+	FIELD_HAS(op_body, value, F_B64),
+	FIELD(op_body, follow, F_BOOL),
+	FIELD_HAS(op_body, mode, F_MODE),
 	FIELD_HAS(op_body, uid, F_INT, .min = 0, .max = 0xfffffffe),
 	FIELD_HAS(op_body, gid, F_INT, .min = 0, .max = 0xfffffffe),
-	FIELD_HAS(op_body, size, F_INT, NAT), FIELD(op_body, offset, F_INT, NAT),
-	FIELD(op_body, to_offset, F_INT, NAT), FIELD_HAS(op_body, length, F_INT, NAT),
+	FIELD_HAS(op_body, size, F_INT, NAT),
+	FIELD(op_body, offset, F_INT, NAT),
+	FIELD(op_body, to_offset, F_INT, NAT),
+	FIELD_HAS(op_body, length, F_INT, NAT),
 	FIELDS_END,
 };
 
 /* What an operation takes (and, where no other would make sense, needs). */
 enum takes {
-	PATH = 1 << 0, FROM_TO = 1 << 1, HANDLE = 1 << 2, TARGET = 1 << 3, MODE = 1 << 4,
-	OWNER = 1 << 5, TIMES = 1 << 6, SIZE = 1 << 7, RANGE = 1 << 8, NAME = 1 << 9, VALUE = 1 << 10,
-	FLAGS = 1 << 11, FOLLOW = 1 << 12, TYPE = 1 << 13, WHENCE = 1 << 14, TO_RANGE = 1 << 15,
+	PATH = 1 << 0,
+	FROM_TO = 1 << 1,
+	HANDLE = 1 << 2,
+	TARGET = 1 << 3,
+	MODE = 1 << 4,
+	OWNER = 1 << 5,
+	TIMES = 1 << 6,
+	SIZE = 1 << 7,
+	RANGE = 1 << 8,
+	NAME = 1 << 9,
+	VALUE = 1 << 10,
+	FLAGS = 1 << 11,
+	FOLLOW = 1 << 12,
+	TYPE = 1 << 13,
+	WHENCE = 1 << 14,
+	TO_RANGE = 1 << 15,
 	MUST_HANDLE = 1 << 16,
-	TELL_ATTR = 1 << 20, REMOVES = 1 << 21, WRITES = 1 << 22,
+	TELL_ATTR = 1 << 20,
+	REMOVES = 1 << 21,
+	WRITES = 1 << 22,
 };
 static const struct op_row {
 	const char *word;
@@ -81,15 +109,41 @@ static const struct op_row {
 	{ "removexattr", FILES_XATTR_REMOVE, PATH | HANDLE | NAME | FOLLOW },
 	{ "seek", FILES_SEEK, HANDLE | MUST_HANDLE | RANGE | WHENCE },
 };
-static const struct { const char *name; unsigned takes; } members[] = {
-	{ "path", PATH }, { "path_b64", PATH }, { "from", FROM_TO }, { "from_b64", FROM_TO },
-	{ "to", FROM_TO }, { "to_b64", FROM_TO }, { "target", TARGET }, { "target_b64", TARGET },
-	{ "name", NAME }, { "type", TYPE }, { "atime", TIMES }, { "mtime", TIMES },
-	{ "whence", WHENCE }, { "handle", HANDLE }, { "to_handle", TO_RANGE }, { "flags", FLAGS },
-	{ "value", VALUE }, { "follow", FOLLOW }, { "mode", MODE }, { "uid", OWNER }, { "gid", OWNER },
-	{ "size", SIZE }, { "offset", RANGE }, { "length", RANGE }, { "to_offset", TO_RANGE },
+static const struct {
+	const char *name;
+	unsigned takes;
+} members[] = {
+	{ "path", PATH },
+	{ "path_b64", PATH },
+	{ "from", FROM_TO },
+	{ "from_b64", FROM_TO },
+	{ "to", FROM_TO },
+	{ "to_b64", FROM_TO },
+	{ "target", TARGET },
+	{ "target_b64", TARGET },
+	{ "name", NAME },
+	{ "type", TYPE },
+	{ "atime", TIMES },
+	{ "mtime", TIMES },
+	{ "whence", WHENCE },
+	{ "handle", HANDLE },
+	{ "to_handle", TO_RANGE },
+	{ "flags", FLAGS },
+	{ "value", VALUE },
+	{ "follow", FOLLOW },
+	{ "mode", MODE },
+	{ "uid", OWNER },
+	{ "gid", OWNER },
+	{ "size", SIZE },
+	{ "offset", RANGE },
+	{ "length", RANGE },
+	{ "to_offset", TO_RANGE },
 };
-static const struct { enum files_op op; const char *word; unsigned flag, mode; } flag_words[] = {
+static const struct {
+	enum files_op op;
+	const char *word;
+	unsigned flag, mode;
+} flag_words[] = {
 	{ FILES_RENAME, "noreplace", FILES_NOREPLACE, 0 },
 	{ FILES_RENAME, "exchange", FILES_EXCHANGE, 0 },
 	{ FILES_XATTR_SET, "create", 0, 1 },
@@ -169,8 +223,8 @@ static int target_of(const struct op_body *b, char out[GUEST_PATH_MAX], struct e
 }
 
 /* "now", or seconds with up to nine decimals; -1.5 is half a second before -1. */
-static int time_of(const char *s, unsigned set, unsigned now, unsigned *flags, struct files_time *ret,
-	struct err *e)
+static int time_of(const char *s, unsigned set, unsigned now, unsigned *flags,
+	struct files_time *ret, struct err *e)
 {
 	bool minus = *s == '-';
 	uint64_t sec = 0;
@@ -203,11 +257,13 @@ static int flags_of(struct ready *r, struct err *e)
 {
 	for (size_t i = 0; i < r->b.flags.n; i++) {
 		size_t k = 0;
-		while (k < ARRAY_LEN(flag_words) && (flag_words[k].op != r->row->op ||
-			strcmp(flag_words[k].word, r->b.flags.v[i])))
+		while (k < ARRAY_LEN(flag_words) &&
+			(flag_words[k].op != r->row->op ||
+				strcmp(flag_words[k].word, r->b.flags.v[i])))
 			k++;
 		if (k == ARRAY_LEN(flag_words))
-			return err_set_sys(e, ERR_INVALID_REQUEST, EINVAL, "flags[%zu]: unknown word", i);
+			return err_set_sys(
+				e, ERR_INVALID_REQUEST, EINVAL, "flags[%zu]: unknown word", i);
 		r->a.flags |= flag_words[k].flag;
 		r->a.mode |= flag_words[k].mode;
 	}
@@ -324,8 +380,8 @@ static int members_ok(json_t *o, const struct op_row *row, struct err *e)
 {
 	for (size_t i = 0; i < ARRAY_LEN(members); i++)
 		if (!(members[i].takes & row->takes) && json_object_get(o, members[i].name))
-			return err_set(e, ERR_INVALID_REQUEST, "%s: not a member of %s", members[i].name,
-				row->word);
+			return err_set(e, ERR_INVALID_REQUEST, "%s: not a member of %s",
+				members[i].name, row->word);
 	return 0;
 }
 
@@ -382,7 +438,8 @@ static void tell(struct text *t, const struct op_row *row, const struct guestfs_
 }
 
 /* The worker copies a share at a time. */
-static int copy_all(struct guestfs *fs, const struct ready *r, struct guestfs_result *ret, struct err *e)
+static int copy_all(
+	struct guestfs *fs, const struct ready *r, struct guestfs_result *ret, struct err *e)
 {
 	struct guestfs_args a = r->a;
 	int64_t total = 0;
@@ -419,7 +476,7 @@ static int carry_out(struct batch *b, struct ready *r, struct err *e)
 
 	r->a.client = b->client;
 	n = r->row->op == FILES_COPY ? copy_all(b->v.s->fs, r, &res, e)
-		: guestfs_call(b->v.s->fs, r->row->op, &r->a, &res, e);
+				     : guestfs_call(b->v.s->fs, r->row->op, &r->a, &res, e);
 	if (n < 0)
 		return -1;
 	record(b, r, &res);
@@ -432,7 +489,8 @@ static int carry_out(struct batch *b, struct ready *r, struct err *e)
 static int check_all(json_t *ops, struct ready *r, struct err *e)
 {
 	if (!json_is_array(ops) || json_array_size(ops) > OPS_MAX)
-		return err_set(e, ERR_INVALID_REQUEST, "ops: a list of at most %d operations", OPS_MAX);
+		return err_set(
+			e, ERR_INVALID_REQUEST, "ops: a list of at most %d operations", OPS_MAX);
 	for (size_t i = 0; i < json_array_size(ops); i++) {
 		int n = make_ready(json_array_get(ops, i), r, e);
 		ready_fini(r);

@@ -17,7 +17,7 @@
 #include <sys/uio.h>
 
 #define DEADLINE_MS 30000
-#define IDLE_MAX 16
+#define IDLE_MAX    16
 
 /* One connection; busy from take to give. */
 struct conn {
@@ -209,7 +209,8 @@ static int refused(int64_t value, enum files_op op, const struct guestfs_args *a
 		return err_set_sys(e, ERR_REFUSED, EPERM,
 			"%s: not a regular file: it belongs to the system, not to the disk", what);
 	case FILES_E_RACED:
-		return err_set_sys(e, ERR_CONFLICT, EAGAIN, "%s: the path kept changing, try again", what);
+		return err_set_sys(
+			e, ERR_CONFLICT, EAGAIN, "%s: the path kept changing, try again", what);
 	case FILES_E_HANDLE:
 		return err_set_sys(e, ERR_NOT_FOUND, ESTALE, "handle: unknown, closed or expired");
 	}
@@ -221,18 +222,30 @@ static int refused(int64_t value, enum files_op op, const struct guestfs_args *a
 static int send_request(int fd, enum files_op op, uint64_t tag, const struct guestfs_args *a)
 {
 	struct files_req q = {
-		.client = a->client, .handle = a->handle, .handle2 = a->handle2, .offset = a->offset,
-		.offset2 = a->offset2, .length = a->length, .flags = a->flags, .mode = a->mode,
-		.uid = a->uid, .gid = a->gid, .atime = a->atime, .mtime = a->mtime,
+		.client = a->client,
+		.handle = a->handle,
+		.handle2 = a->handle2,
+		.offset = a->offset,
+		.offset2 = a->offset2,
+		.length = a->length,
+		.flags = a->flags,
+		.mode = a->mode,
+		.uid = a->uid,
+		.gid = a->gid,
+		.atime = a->atime,
+		.mtime = a->mtime,
 		.path_len = a->path ? (uint32_t)strlen(a->path) : 0,
 		.path2_len = a->path2 ? (uint32_t)strlen(a->path2) : 0,
 		.data_len = (uint32_t)a->data_len,
 	};
-	struct proto_frame f = { .op = (uint16_t)op, .tag = tag,
+	struct proto_frame f = { .op = (uint16_t)op,
+		.tag = tag,
 		.len = (uint32_t)sizeof(q) + q.path_len + q.path2_len + q.data_len };
 	struct iovec v[] = {
-		{ &f, sizeof(f) }, { &q, sizeof(q) },
-		{ (void *)(size_t)a->path, q.path_len }, { (void *)(size_t)a->path2, q.path2_len },
+		{ &f, sizeof(f) },
+		{ &q, sizeof(q) },
+		{ (void *)(size_t)a->path, q.path_len },
+		{ (void *)(size_t)a->path2, q.path2_len },
 		{ (void *)(size_t)a->data, q.data_len },
 	};
 	struct msghdr m = { .msg_iov = v, .msg_iovlen = ARRAY_LEN(v) };
@@ -246,8 +259,9 @@ static int send_request(int fd, enum files_op op, uint64_t tag, const struct gue
 	for (size_t i = 0, done = n > 0 ? (size_t)n : 0; i < ARRAY_LEN(v); i++) {
 		size_t skip = done < v[i].iov_len ? done : v[i].iov_len;
 		done -= skip;
-		int r = skip == v[i].iov_len ? 0 : fd_send_full(fd, (char *)v[i].iov_base + skip,
-			v[i].iov_len - skip, DEADLINE_MS);
+		int r = skip == v[i].iov_len ? 0
+					     : fd_send_full(fd, (char *)v[i].iov_base + skip,
+						       v[i].iov_len - skip, DEADLINE_MS);
 		if (r < 0)
 			return r;
 	}
@@ -287,13 +301,13 @@ static bool time_ok(const struct files_time *t)
 bool guestfs_attr_ok(const struct files_attr *t)
 {
 	return t->size <= INT64_MAX && t->blocks <= INT64_MAX && t->mode <= 0177777 &&
-		time_ok(&t->atime) && time_ok(&t->mtime) && time_ok(&t->ctime);
+	       time_ok(&t->atime) && time_ok(&t->mtime) && time_ok(&t->ctime);
 }
 
 static bool rep_ok(const struct proto_frame *f, const struct files_rep *r)
 {
 	return r->data_len == f->len - sizeof(*r) && guestfs_attr_ok(&r->attr) &&
-		r->bytes_read <= INT64_MAX && r->bytes_written <= INT64_MAX;
+	       r->bytes_read <= INT64_MAX && r->bytes_written <= INT64_MAX;
 }
 
 /* The head of an answer. 0, 1: sound, but a refusal; -1 with *e. */
@@ -325,7 +339,7 @@ static int read_head(struct guestfs *fs, int fd, enum files_op op, uint64_t tag,
 static bool args_ok(const struct guestfs_args *a)
 {
 	return (!a->path || strlen(a->path) < FILES_PATH_MAX) &&
-		(!a->path2 || strlen(a->path2) < FILES_PATH_MAX) && a->data_len <= FILES_DATA_MAX;
+	       (!a->path2 || strlen(a->path2) < FILES_PATH_MAX) && a->data_len <= FILES_DATA_MAX;
 }
 
 static bool holds_nul(const struct guestfs_result *r)
@@ -334,7 +348,8 @@ static bool holds_nul(const struct guestfs_result *r)
 }
 
 /* What the operation promises beyond the sound form. */
-static bool result_ok(enum files_op op, const struct guestfs_args *a, const struct guestfs_result *r)
+static bool result_ok(
+	enum files_op op, const struct guestfs_args *a, const struct guestfs_result *r)
 {
 	switch (op) {
 	case FILES_STAT:
@@ -357,7 +372,8 @@ static bool result_ok(enum files_op op, const struct guestfs_args *a, const stru
 
 /* Sends, reads the head, then the data into `buf`, or into new memory when that is NULL. */
 static int exchange(struct guestfs *fs, struct conn *c, enum files_op op, uint64_t tag,
-	const struct guestfs_args *a, char *buf, struct guestfs_result *ret, bool *ret_good, struct err *e)
+	const struct guestfs_args *a, char *buf, struct guestfs_result *ret, bool *ret_good,
+	struct err *e)
 {
 	struct proto_frame f;
 	struct files_rep rep;
@@ -379,9 +395,15 @@ static int exchange(struct guestfs *fs, struct conn *c, enum files_op op, uint64
 		return silent(fs, r, e);
 	if (mine)
 		mine[rep.data_len] = '\0';
-	struct guestfs_result res = { .value = f.value, .handle = rep.handle, .offset = rep.offset,
-		.bytes_read = rep.bytes_read, .bytes_written = rep.bytes_written, .flags = rep.flags,
-		.attr = rep.attr, .data = mine, .data_len = rep.data_len };
+	struct guestfs_result res = { .value = f.value,
+		.handle = rep.handle,
+		.offset = rep.offset,
+		.bytes_read = rep.bytes_read,
+		.bytes_written = rep.bytes_written,
+		.flags = rep.flags,
+		.attr = rep.attr,
+		.data = mine,
+		.data_len = rep.data_len };
 	if (!result_ok(op, a, &res))
 		return guestfs_nonsense("result", e);
 	*ret_good = true;
@@ -422,7 +444,9 @@ void guestfs_result_free(struct guestfs_result *r)
 int guestfs_read(struct guestfs *fs, uint64_t client, uint64_t handle, uint64_t offset, void *buf,
 	size_t max, size_t *ret_len, struct err *e)
 {
-	struct guestfs_args a = { .client = client, .handle = handle, .offset = offset, .length = max };
+	struct guestfs_args a = {
+		.client = client, .handle = handle, .offset = offset, .length = max
+	};
 	struct guestfs_result r;
 
 	if (call(fs, FILES_READ, &a, buf, &r, e) < 0)

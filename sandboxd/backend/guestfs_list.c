@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Answers that hold many things: pages of a directory, handles that have expired. Each entry is taken
- * off the page only when all of it is sound; one bad entry spoils the page. */
+/* Answers that hold many things: pages of a directory, handles that have expired. Each entry is
+ * taken off the page only when all of it is sound; one bad entry spoils the page. */
 #include "sandboxd/backend/guestfs_check.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 static bool name_sound(const char *n, size_t len)
 {
 	return len > 0 && len <= 255 && !memchr(n, '/', len) && !memchr(n, '\0', len) &&
-		!(n[0] == '.' && (len == 1 || (len == 2 && n[1] == '.')));
+	       !(n[0] == '.' && (len == 1 || (len == 2 && n[1] == '.')));
 }
 
 /* Takes one entry off a page; the bytes used, or 0 when it is not sound. */
@@ -32,7 +32,8 @@ static size_t take_entry(const char *at, size_t left, struct files_entry *head)
 }
 
 static int walk_page(const struct guestfs_result *r,
-	int (*each)(void *arg, const struct guestfs_entry *en, struct err *e), void *arg, struct err *e)
+	int (*each)(void *arg, const struct guestfs_entry *en, struct err *e), void *arg,
+	struct err *e)
 {
 	char name[256], target[FILES_PATH_MAX];
 	struct files_entry head;
@@ -46,9 +47,12 @@ static int walk_page(const struct guestfs_result *r,
 		name[head.name_len] = '\0';
 		memcpy(target, at + head.name_len, head.target_len);
 		target[head.target_len] = '\0';
-		struct guestfs_entry en = { .name = name, .name_len = head.name_len,
-			.target = S_ISLNK(head.attr.mode) ? target : NULL, .target_len = head.target_len,
-			.cursor = head.cursor, .attr = head.attr };
+		struct guestfs_entry en = { .name = name,
+			.name_len = head.name_len,
+			.target = S_ISLNK(head.attr.mode) ? target : NULL,
+			.target_len = head.target_len,
+			.cursor = head.cursor,
+			.attr = head.attr };
 		if (each(arg, &en, e) < 0)
 			return -1;
 		i += n;
@@ -57,10 +61,14 @@ static int walk_page(const struct guestfs_result *r,
 }
 
 int guestfs_list(struct guestfs *fs, const char *path, struct guestfs_page *page,
-	int (*each)(void *arg, const struct guestfs_entry *en, struct err *e), void *arg, struct err *e)
+	int (*each)(void *arg, const struct guestfs_entry *en, struct err *e), void *arg,
+	struct err *e)
 {
-	struct guestfs_args a = { .client = page->client, .handle = page->handle, .path = path,
-		.offset = page->cursor, .length = page->limit };
+	struct guestfs_args a = { .client = page->client,
+		.handle = page->handle,
+		.path = path,
+		.offset = page->cursor,
+		.length = page->limit };
 	struct guestfs_result r;
 	int n;
 
@@ -78,7 +86,8 @@ int guestfs_list(struct guestfs *fs, const char *path, struct guestfs_page *page
 }
 
 void guestfs_expired(struct guestfs *fs,
-	void (*each)(void *arg, const char *path, uint64_t read, uint64_t written, bool changed), void *arg)
+	void (*each)(void *arg, const char *path, uint64_t read, uint64_t written, bool changed),
+	void *arg)
 {
 	struct guestfs_args a = { .client = 0 };
 	struct guestfs_result r;

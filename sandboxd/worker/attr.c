@@ -104,7 +104,7 @@ bool attr_is_mount_root(int fd)
 
 	memset(&x, 0, sizeof(x));
 	return syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_TYPE, &x) == 0 &&
-		(x.stx_attributes & STATX_ATTR_MOUNT_ROOT);
+	       (x.stx_attributes & STATX_ATTR_MOUNT_ROOT);
 }
 
 /* We hold the right to keep set-id bits, so the kernel leaves them where it would take them from

@@ -82,8 +82,8 @@ static int64_t read_inline(struct job *j, int fd)
 static bool inline_is_all(const struct job *j)
 {
 	return (j->q.flags & FILES_INLINE_CLOSE) && (j->rep.attr.mode & S_IFMT) == S_IFREG &&
-		j->rep.attr.size <= FILES_INLINE_MAX && j->rep.attr.size <= j->q.length &&
-		j->out_len == j->rep.attr.size;
+	       j->rep.attr.size <= FILES_INLINE_MAX && j->rep.attr.size <= j->q.length &&
+	       j->out_len == j->rep.attr.size;
 }
 
 static int64_t give_handle(struct job *j, int *fd)
@@ -98,7 +98,8 @@ static int64_t give_handle(struct job *j, int *fd)
 	h->writable = access_flags(j->q.flags) != O_RDONLY;
 	h->append = j->q.flags & FILES_O_APPEND;
 	h->dir = (j->rep.attr.mode & S_IFMT) == S_IFDIR;
-	h->changed = (j->rep.flags & FILES_REP_CREATED) || (h->writable && (j->q.flags & FILES_O_TRUNC));
+	h->changed =
+		(j->rep.flags & FILES_REP_CREATED) || (h->writable && (j->q.flags & FILES_O_TRUNC));
 	h->bytes_read = j->out_len;
 	j->rep.handle = h->id;
 	handle_put(j->w, h);
@@ -251,8 +252,8 @@ int64_t op_close(struct job *j)
 }
 
 /* A descriptor for a path or a handle: ours to close only when *ret_handle is NULL. */
-static int by_either(struct job *j, uint64_t id, const char *path, bool write,
-	struct handle **ret_handle)
+static int by_either(
+	struct job *j, uint64_t id, const char *path, bool write, struct handle **ret_handle)
 {
 	int64_t r;
 
@@ -280,7 +281,9 @@ int64_t op_fallocate(struct job *j)
 	if (fd >= 0 && (j->q.offset > INT64_MAX || j->q.length > INT64_MAX))
 		r = -EINVAL;
 	else if (fd >= 0)
-		r = fallocate(fd, (int)j->q.mode, (off_t)j->q.offset, (off_t)j->q.length) < 0 ? -errno : 0;
+		r = fallocate(fd, (int)j->q.mode, (off_t)j->q.offset, (off_t)j->q.length) < 0
+			    ? -errno
+			    : 0;
 	if (r >= 0 && h)
 		h->changed = true;
 	if (r >= 0)
@@ -297,8 +300,8 @@ static bool kernel_cannot(int err)
 }
 
 /* By reading and writing, where the kernel does not copy between the two. */
-static ssize_t copy_step(int in, off_t *in_off, int out, off_t *out_off, size_t len, char *buf,
-	size_t size)
+static ssize_t copy_step(
+	int in, off_t *in_off, int out, off_t *out_off, size_t len, char *buf, size_t size)
 {
 	ssize_t n = pread(in, buf, len < size ? len : size, *in_off);
 	ssize_t done = 0;
@@ -388,9 +391,11 @@ int64_t op_copy(struct job *j)
 	if (r >= 0)
 		r = attr_drop_setid(j->w, out, &j->rep.attr);
 	if (r >= 0 && hin)
-		__atomic_add_fetch(&hin->bytes_read, (uint64_t)(from - (off_t)q->offset), __ATOMIC_RELAXED);
+		__atomic_add_fetch(
+			&hin->bytes_read, (uint64_t)(from - (off_t)q->offset), __ATOMIC_RELAXED);
 	if (r >= 0 && hout)
-		__atomic_add_fetch(&hout->bytes_written, (uint64_t)(to - (off_t)q->offset2), __ATOMIC_RELAXED);
+		__atomic_add_fetch(
+			&hout->bytes_written, (uint64_t)(to - (off_t)q->offset2), __ATOMIC_RELAXED);
 	drop_either(j, in, hin);
 	drop_either(j, out, hout);
 	return r < 0 ? r : to - (off_t)q->offset2;
@@ -404,8 +409,9 @@ int64_t op_seek(struct job *j)
 	if (!h)
 		return r;
 	pthread_mutex_lock(&h->lock);
-	r = j->q.offset > INT64_MAX ? -EINVAL
-		: lseek(h->fd, (off_t)j->q.offset, j->q.mode ? SEEK_HOLE : SEEK_DATA);
+	r = j->q.offset > INT64_MAX
+		    ? -EINVAL
+		    : lseek(h->fd, (off_t)j->q.offset, j->q.mode ? SEEK_HOLE : SEEK_DATA);
 	if (r == -1)
 		r = -errno;
 	pthread_mutex_unlock(&h->lock);

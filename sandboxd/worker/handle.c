@@ -148,8 +148,10 @@ static void tell_closed(struct worker *w, struct handle *h)
 		w->nclosed == CLOSED_MAX)
 		return;
 	h->path = NULL;
-	w->closed[w->nclosed++] = (struct closed){ .path = path, .bytes_read = h->bytes_read,
-		.bytes_written = h->bytes_written, .changed = h->changed };
+	w->closed[w->nclosed++] = (struct closed){ .path = path,
+		.bytes_read = h->bytes_read,
+		.bytes_written = h->bytes_written,
+		.changed = h->changed };
 }
 
 /* Lock held. True when the caller must drop the table's reference. */
@@ -223,7 +225,8 @@ int64_t op_expired(struct job *j)
 	for (unsigned i = 0; i < w->nclosed; i++) {
 		struct closed *c = &w->closed[i];
 		struct files_closed head = { .bytes_read = c->bytes_read,
-			.bytes_written = c->bytes_written, .path_len = (uint32_t)strlen(c->path),
+			.bytes_written = c->bytes_written,
+			.path_len = (uint32_t)strlen(c->path),
 			.flags = c->changed ? FILES_REP_CREATED : 0 };
 		memcpy(j->out + j->out_len, &head, sizeof(head));
 		memcpy(j->out + j->out_len + sizeof(head), c->path, head.path_len);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Pages of a directory. The first page opens it; when there is more, the handle of the answer keeps
- * the place, so a listing costs one lookup however long it is. Cursors are the kernel's own positions
- * and also work on a fresh descriptor. */
+ * the place, so a listing costs one lookup however long it is. Cursors are the kernel's own
+ * positions and also work on a fresh descriptor. */
 #include "sandboxd/worker/state.h"
 
 #include <errno.h>
@@ -30,7 +30,8 @@ static bool dots(const char *n)
 /* Adds one entry; false when the page has no room. A name that is gone meanwhile is left out. */
 static bool add_entry(struct job *j, int fd, const struct dirent_raw *d, int64_t *count)
 {
-	struct files_entry e = { .cursor = (uint64_t)d->off, .name_len = (uint32_t)strlen(d->name) };
+	struct files_entry e = { .cursor = (uint64_t)d->off,
+		.name_len = (uint32_t)strlen(d->name) };
 	char *at = j->out + j->out_len;
 
 	if (dots(d->name))
@@ -41,7 +42,8 @@ static bool add_entry(struct job *j, int fd, const struct dirent_raw *d, int64_t
 		return true;
 	memcpy(at + sizeof(e), d->name, e.name_len);
 	if ((e.attr.mode & S_IFMT) == S_IFLNK) {
-		ssize_t n = attr_target(fd, d->name, at + sizeof(e) + e.name_len, FILES_PATH_MAX - 1);
+		ssize_t n =
+			attr_target(fd, d->name, at + sizeof(e) + e.name_len, FILES_PATH_MAX - 1);
 		e.target_len = n > 0 ? (uint32_t)n : 0;
 	}
 	memcpy(at, &e, sizeof(e));
@@ -55,8 +57,9 @@ static bool add_entry(struct job *j, int fd, const struct dirent_raw *d, int64_t
 static int64_t fill_page(struct job *j, int fd)
 {
 	_Alignas(8) char buf[32768];
-	int64_t count = 0, max = (int64_t)(j->q.length && j->q.length < FILES_LIST_MAX ? j->q.length
-		: FILES_LIST_MAX);
+	int64_t count = 0,
+		max = (int64_t)(j->q.length && j->q.length < FILES_LIST_MAX ? j->q.length
+									    : FILES_LIST_MAX);
 
 	for (;;) {
 		long n = syscall(SYS_getdents64, fd, buf, sizeof(buf));
@@ -69,7 +72,8 @@ static int64_t fill_page(struct job *j, int fd)
 		for (long i = 0; i < n;) {
 			const struct dirent_raw *d = (const struct dirent_raw *)(buf + i);
 			if (count == max || !add_entry(j, fd, d, &count))
-				return lseek(fd, (off_t)j->rep.offset, SEEK_SET) < 0 ? -errno : count;
+				return lseek(fd, (off_t)j->rep.offset, SEEK_SET) < 0 ? -errno
+										     : count;
 			j->rep.offset = (uint64_t)d->off;
 			i += d->reclen;
 		}

@@ -23,14 +23,14 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define MOVE_MS 30000       /* a request or answer that does not move for so long ends its connection */
+#define MOVE_MS         30000 /* a request or answer that does not move for so long ends its connection */
 #define CONNECTIONS_MAX 256
-#define SWEEP_MS 1000
-#define LARGE (256 * 1024)
+#define SWEEP_MS        1000
+#define LARGE           (256 * 1024)
 
 struct buffers {
 	char *in, *out;
-	bool large;         /* much of them is in use: given back when there is nothing to do */
+	bool large; /* much of them is in use: given back when there is nothing to do */
 };
 
 static int make_buffers(struct buffers *b)
@@ -48,7 +48,7 @@ static bool lengths_ok(const struct job *j)
 	uint64_t sum = sizeof(*q) + (uint64_t)q->path_len + q->path2_len + q->data_len;
 
 	return q->path_len < FILES_PATH_MAX && q->path2_len < FILES_PATH_MAX &&
-		q->data_len <= FILES_DATA_MAX && sum == j->f.len;
+	       q->data_len <= FILES_DATA_MAX && sum == j->f.len;
 }
 
 static bool take_path(char *to, const char *from, uint32_t len)
@@ -67,7 +67,7 @@ static bool read_job(int fd, struct job *j, char *in)
 		return false;
 	j->data = in + j->q.path_len + j->q.path2_len;
 	return take_path(j->path, in, j->q.path_len) &&
-		take_path(j->path2, in + j->q.path_len, j->q.path2_len);
+	       take_path(j->path2, in + j->q.path_len, j->q.path2_len);
 }
 
 /* One call takes it all nearly always; what it did not take follows piece by piece. */
@@ -86,7 +86,8 @@ static bool send_all(int fd, struct iovec *v, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		size_t skip = done < v[i].iov_len ? done : v[i].iov_len;
 		done -= skip;
-		if (fd_send_full(fd, (char *)v[i].iov_base + skip, v[i].iov_len - skip, MOVE_MS) < 0)
+		if (fd_send_full(fd, (char *)v[i].iov_base + skip, v[i].iov_len - skip, MOVE_MS) <
+			0)
 			return false;
 	}
 	return true;
@@ -105,7 +106,9 @@ static bool answer(int fd, struct job *j, int64_t value)
 	j->f.flags = 0;
 	j->f.value = value;
 	struct iovec v[3] = {
-		{ &j->f, sizeof(j->f) }, { &j->rep, sizeof(j->rep) }, { j->out, j->out_len },
+		{ &j->f, sizeof(j->f) },
+		{ &j->rep, sizeof(j->rep) },
+		{ j->out, j->out_len },
 	};
 	return send_all(fd, v, ARRAY_LEN(v));
 }
@@ -151,7 +154,8 @@ static bool accept_connection(struct worker *w)
 	if (n > 0 && nfds == 1) {
 		ev.data.fd = fd;
 		__atomic_add_fetch(&w->nconns, 1, __ATOMIC_RELAXED);
-		if (w->nconns > CONNECTIONS_MAX || epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0)
+		if (w->nconns > CONNECTIONS_MAX ||
+			epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0)
 			end_connection(w, fd);
 	}
 	ev = (struct epoll_event){ .events = EPOLLIN | EPOLLONESHOT, .data.fd = w->control_fd };

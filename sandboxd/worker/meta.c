@@ -77,7 +77,9 @@ static int set_size(struct job *j, struct handle *h, int pathfd)
 		return -EFBIG;
 	if (h) {
 		h->changed |= h->writable;
-		return !h->writable ? -EBADF : ftruncate(h->fd, (off_t)j->q.offset) < 0 ? -errno : 0;
+		return !h->writable                               ? -EBADF
+		       : ftruncate(h->fd, (off_t)j->q.offset) < 0 ? -errno
+								  : 0;
 	}
 	int r = path_check_type(pathfd, false);
 	if (r < 0)
@@ -113,7 +115,8 @@ static int set_all(struct job *j, struct handle *h, int fd)
 		r = set_owner(j, fd);
 	if (r == 0 && (j->q.flags & FILES_SET_MODE))
 		r = is_link(a) ? -EOPNOTSUPP : set_mode(j, h, fd, j->q.mode & 07777);
-	if (r == 0 && (j->q.flags & (FILES_SET_ATIME | FILES_SET_MTIME | FILES_ATIME_NOW | FILES_MTIME_NOW)))
+	if (r == 0 && (j->q.flags & (FILES_SET_ATIME | FILES_SET_MTIME | FILES_ATIME_NOW |
+					    FILES_MTIME_NOW)))
 		r = set_times(j, fd);
 	return r < 0 ? r : attr_get(j->w, fd, "", false, a);
 }
@@ -145,8 +148,13 @@ int64_t op_statfs(struct job *j)
 		return fd;
 	if (fstatvfs(fd, &v) < 0)
 		return -errno;
-	s = (struct files_statfs){ .bsize = v.f_frsize, .blocks = v.f_blocks, .bfree = v.f_bfree,
-		.bavail = v.f_bavail, .files = v.f_files, .ffree = v.f_ffree, .namelen = v.f_namemax };
+	s = (struct files_statfs){ .bsize = v.f_frsize,
+		.blocks = v.f_blocks,
+		.bfree = v.f_bfree,
+		.bavail = v.f_bavail,
+		.files = v.f_files,
+		.ffree = v.f_ffree,
+		.namelen = v.f_namemax };
 	memcpy(j->out, &s, sizeof(s));
 	j->out_len = sizeof(s);
 	return 0;
@@ -211,7 +219,7 @@ int64_t op_xattr_get(struct job *j)
 		return r;
 	int fd = xattr_fd(j, &h);
 	r = fd < 0 ? (holds_none(fd) ? -ENODATA : fd)
-		: fgetxattr(fd, j->path2, j->out, FILES_XATTR_MAX);
+		   : fgetxattr(fd, j->path2, j->out, FILES_XATTR_MAX);
 	if (r == -1 && fd >= 0)
 		r = -errno;
 	xattr_done(j, fd, h);
@@ -228,7 +236,7 @@ int64_t op_xattr_set(struct job *j)
 		return r;
 	int fd = xattr_fd(j, &h);
 	r = fd < 0 ? (holds_none(fd) ? -EPERM : fd)
-		: fsetxattr(fd, j->path2, j->data, j->q.data_len, (int)j->q.mode);
+		   : fsetxattr(fd, j->path2, j->data, j->q.data_len, (int)j->q.mode);
 	if (r == -1 && fd >= 0)
 		r = -errno;
 	xattr_done(j, fd, h);

@@ -28,7 +28,8 @@ static int parent_of(struct job *j, const char *path, const char **ret_last)
 
 int64_t op_rename(struct job *j)
 {
-	unsigned flags = (j->q.flags & FILES_NOREPLACE ? 1u : 0) | (j->q.flags & FILES_EXCHANGE ? 2u : 0);
+	unsigned flags =
+		(j->q.flags & FILES_NOREPLACE ? 1u : 0) | (j->q.flags & FILES_EXCHANGE ? 2u : 0);
 	const char *from, *to;
 	_cleanup_close_ int a = parent_of(j, j->path, &from);
 	if (a < 0)

@@ -5,7 +5,14 @@
 #include <errno.h>
 #include <string.h>
 
-enum need { PATH = 1, PATH2 = 2, PATH_OR_HANDLE = 4, PATH2_OR_HANDLE2 = 8, HANDLE = 16, NAME2 = 32 };
+enum need {
+	PATH = 1,
+	PATH2 = 2,
+	PATH_OR_HANDLE = 4,
+	PATH2_OR_HANDLE2 = 8,
+	HANDLE = 16,
+	NAME2 = 32
+};
 
 static const struct op {
 	op_fn *fn;

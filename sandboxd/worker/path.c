@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Names to descriptors. Every lookup starts at the root descriptor and is held inside it by the
- * kernel (RESOLVE_IN_ROOT); links of procfs are refused. A race with a rename shows as EAGAIN and is
- * tried again a bounded number of times. Nothing is opened for data before its type is known, and
- * what was opened is looked at once more, because the name may have changed hands meanwhile. */
+ * kernel (RESOLVE_IN_ROOT); links of procfs are refused. A race with a rename shows as EAGAIN and
+ * is tried again a bounded number of times. Nothing is opened for data before its type is known,
+ * and what was opened is looked at once more, because the name may have changed hands meanwhile. */
 #include "sandboxd/worker/state.h"
 
 #include <errno.h>
@@ -70,16 +70,29 @@ int path_check_type(int fd, bool dir_ok)
 /* A file of procfs that the sandbox may not see has an empty read-only one mounted on it. */
 static bool is_mask(int fd, const struct statfs *fs)
 {
-	return ((unsigned long)fs->f_type & 0xffffffffUL) == TMPFS_MAGIC && (fs->f_flags & ST_RDONLY) &&
-		path_check_type(fd, false) == 0 && attr_is_mount_root(fd);
+	return ((unsigned long)fs->f_type & 0xffffffffUL) == TMPFS_MAGIC &&
+	       (fs->f_flags & ST_RDONLY) && path_check_type(fd, false) == 0 &&
+	       attr_is_mount_root(fd);
 }
 
 int path_check_fs(int fd)
 {
 	static const unsigned long refused[] = {
-		PROC_SUPER_MAGIC, SYSFS_MAGIC, DEVPTS_SUPER_MAGIC, CGROUP_SUPER_MAGIC,
-		CGROUP2_SUPER_MAGIC, MQUEUE_MAGIC, DEBUGFS_MAGIC, TRACEFS_MAGIC, SECURITYFS_MAGIC,
-		BPF_FS_MAGIC, NSFS_MAGIC, PIPEFS_MAGIC, SOCKFS_MAGIC, BINFMTFS_MAGIC, SELINUX_MAGIC,
+		PROC_SUPER_MAGIC,
+		SYSFS_MAGIC,
+		DEVPTS_SUPER_MAGIC,
+		CGROUP_SUPER_MAGIC,
+		CGROUP2_SUPER_MAGIC,
+		MQUEUE_MAGIC,
+		DEBUGFS_MAGIC,
+		TRACEFS_MAGIC,
+		SECURITYFS_MAGIC,
+		BPF_FS_MAGIC,
+		NSFS_MAGIC,
+		PIPEFS_MAGIC,
+		SOCKFS_MAGIC,
+		BINFMTFS_MAGIC,
+		SELINUX_MAGIC,
 	};
 	struct statfs fs;
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Writing a whole file. The body goes to a file without a name in the target's directory, so that
- * nothing stays when we die; when it is complete it gets a name (where the kernel cannot give it one,
- * it is copied to a file that has one) and takes the target's place: mode, owner and extended attributes of an existing file are kept. Where a rename would
- * change more than the content (hard links, a path that ends in a link, a file that is a mount
- * point) the finished body is copied into the file instead, one upload at a time. Until the commit
- * nothing that can be seen has changed. */
+ * nothing stays when we die; when it is complete it gets a name (where the kernel cannot give it
+ * one, it is copied to a file that has one) and takes the target's place: mode, owner and extended
+ * attributes of an existing file are kept. Where a rename would change more than the content (hard
+ * links, a path that ends in a link, a file that is a mount point) the finished body is copied into
+ * the file instead, one upload at a time. Until the commit nothing that can be seen has changed. */
 #include "sandboxd/worker/state.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 
 struct put {
 	int dirfd, fd;
-	char tmp[40];  /* its name in dirfd, "" when it has none */
+	char tmp[40]; /* its name in dirfd, "" when it has none */
 	char *path;
 	off_t size;
 };
@@ -44,7 +44,8 @@ static void tmp_name(struct worker *w, char name[40])
 
 	clock_gettime(CLOCK_REALTIME, &ts);
 	snprintf(name, 40, ".sbx-put-%08llx%08lx",
-		(unsigned long long)__atomic_add_fetch(&w->counter, 1, __ATOMIC_RELAXED) & 0xffffffffu,
+		(unsigned long long)__atomic_add_fetch(&w->counter, 1, __ATOMIC_RELAXED) &
+			0xffffffffu,
 		(unsigned long)(ts.tv_nsec ^ ts.tv_sec << 12) & 0xffffffffu);
 }
 
@@ -52,7 +53,8 @@ static int stage_named(struct worker *w, struct put *p)
 {
 	for (int i = 0; i < 16; i++) {
 		tmp_name(w, p->tmp);
-		p->fd = openat(p->dirfd, p->tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+		p->fd = openat(
+			p->dirfd, p->tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 		if (p->fd >= 0)
 			return path_own_new(w, p->dirfd, p->tmp, p->fd);
 		if (errno != EEXIST)

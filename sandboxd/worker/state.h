@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What the parts of the worker share. One struct worker; two threads serve connections, each with
- * one struct job at a time. Functions return values >= 0 or -errno (or -FILES_E_*), as on the wire. */
+ * one struct job at a time. Functions return values >= 0 or -errno (or -FILES_E_*), as on the wire.
+ */
 #ifndef SANDBOXD_WORKER_STATE_H
 #define SANDBOXD_WORKER_STATE_H
 
@@ -19,11 +20,11 @@ struct handle {
 	uint64_t id, client;
 	int fd;
 	bool readable, writable, append, dir;
-	bool changed;                /* made, emptied or resized by this handle */
-	char *path;                  /* as opened, for the audit */
-	struct put *put;             /* an upload under way; fd is then -1 */
-	pthread_mutex_t lock;        /* directory position, upload, o_append and writing */
-	bool o_append;               /* the descriptor's own flag at present */
+	bool changed;         /* made, emptied or resized by this handle */
+	char *path;           /* as opened, for the audit */
+	struct put *put;      /* an upload under way; fd is then -1 */
+	pthread_mutex_t lock; /* directory position, upload, o_append and writing */
+	bool o_append;        /* the descriptor's own flag at present */
 	/* under worker.lock */
 	unsigned refs;
 	bool closed;
@@ -31,8 +32,16 @@ struct handle {
 	/* atomic */
 	uint64_t bytes_read, bytes_written;
 };
-struct client { uint64_t id; int64_t heard_ms; unsigned handles; };
-struct closed { char *path; uint64_t bytes_read, bytes_written; bool changed; };
+struct client {
+	uint64_t id;
+	int64_t heard_ms;
+	unsigned handles;
+};
+struct closed {
+	char *path;
+	uint64_t bytes_read, bytes_written;
+	bool changed;
+};
 #define CLOSED_MAX 256
 
 struct worker {
@@ -41,13 +50,13 @@ struct worker {
 	uid_t uid;
 	gid_t gid;
 	bool fake;
-	bool by_fsid;                /* new files get uid:gid from the kernel */
+	bool by_fsid; /* new files get uid:gid from the kernel */
 	int64_t expire_ms;
 	/* atomic */
-	uint64_t counter;            /* temporary names, unsettled versions */
-	int no_fd_link;              /* this kernel does not link an O_TMPFILE by descriptor for us */
-	pthread_mutex_t inplace;     /* one upload at a time writes into an existing file */
-	pthread_mutex_t lock;        /* everything below */
+	uint64_t counter;        /* temporary names, unsettled versions */
+	int no_fd_link;          /* this kernel does not link an O_TMPFILE by descriptor for us */
+	pthread_mutex_t inplace; /* one upload at a time writes into an existing file */
+	pthread_mutex_t lock;    /* everything below */
 	struct handle *slots[FILES_HANDLES_MAX];
 	struct client clients[FILES_CLIENTS_MAX];
 	unsigned nclients, nhandles;
@@ -64,9 +73,9 @@ struct job {
 	struct proto_frame f;
 	struct files_req q;
 	char path[FILES_PATH_MAX], path2[FILES_PATH_MAX];
-	const char *data;            /* q.data_len bytes */
+	const char *data; /* q.data_len bytes */
 	struct files_rep rep;
-	char *out;                   /* FILES_DATA_MAX bytes */
+	char *out; /* FILES_DATA_MAX bytes */
 	size_t out_len;
 };
 typedef int64_t op_fn(struct job *j);
@@ -78,8 +87,8 @@ int64_t job_run(struct job *j);
 #define RESOLVE_TRIES 64
 int path_open(const struct worker *w, const char *path, int flags, mode_t mode);
 int path_parent(const struct worker *w, const char *path, const char **ret_last);
-int path_check_type(int fd, bool dir_ok);      /* 0 regular (or directory), else why not */
-int path_check_fs(int fd);                     /* 0, or -FILES_E_REFUSED */
+int path_check_type(int fd, bool dir_ok); /* 0 regular (or directory), else why not */
+int path_check_fs(int fd);                /* 0, or -FILES_E_REFUSED */
 /* A real descriptor for data: regular files only (directories with dir_ok, read only). */
 int path_open_data(const struct worker *w, const char *path, int flags, bool follow, bool dir_ok);
 int path_own_new(const struct worker *w, int dirfd, const char *name, int fd);

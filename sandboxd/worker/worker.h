@@ -14,15 +14,15 @@
  * linux: started in the guest's mount and user namespaces as guest root with chown, dac_override,
  * dac_read_search, fowner, fsetid, setfcap, setuid, setgid, setpcap (the last three only until new
  * files are given to UID:GID by file-system ids), outside the guest's pid namespace and cgroup, so
- * that it serves while the guest is frozen. It needs no /proc. RLIMIT_NOFILE should be 8192 or more.
- * fake: started as the current user, in any directory; new files keep the current user as their
- * owner and a chown that is not permitted succeeds without effect.
- * Exit status: 0 at the end of the control socket, 1 when it could not start. */
+ * that it serves while the guest is frozen. It needs no /proc. RLIMIT_NOFILE should be 8192 or
+ * more. fake: started as the current user, in any directory; new files keep the current user as
+ * their owner and a chown that is not permitted succeeds without effect. Exit status: 0 at the end
+ * of the control socket, 1 when it could not start. */
 #ifndef SANDBOXD_WORKER_WORKER_H
 #define SANDBOXD_WORKER_WORKER_H
 
 #define WORKER_CONTROL_FD 3
-#define WORKER_ROOT_FD 4
-#define WORKER_FD_MIN 5 /* first descriptor that the worker closes at its start */
+#define WORKER_ROOT_FD    4
+#define WORKER_FD_MIN     5 /* first descriptor that the worker closes at its start */
 
 #endif

@@ -70,8 +70,8 @@ static void file_goes_round(void **state)
 	assert_int_equal(json_integer_value(json_object_get(e, "size")), 27);
 	json_decref(list);
 	rig_refuses(rig, "DELETE", file("/sandbox/home/nested"), NULL, 409, "conflict");
-	_cleanup_answer_ struct answer a =
-		rig_send(rig, "DELETE", file("/sandbox/home/nested/dir/f.txt"), NULL, NULL, NULL, 0);
+	_cleanup_answer_ struct answer a = rig_send(
+		rig, "DELETE", file("/sandbox/home/nested/dir/f.txt"), NULL, NULL, NULL, 0);
 	assert_int_equal(a.status, 204);
 	rig_refuses(rig, "GET", file("/sandbox/home/nested/dir/f.txt"), NULL, 404, "not_found");
 }
@@ -88,11 +88,16 @@ static void large_file_is_streamed_both_ways(void **state)
 	assert_content("/sandbox/home/large", body, len);
 }
 
-static const struct refusal { const char *name, *method, *path; int status; const char *code; } refusals[] = {
+static const struct refusal {
+	const char *name, *method, *path;
+	int status;
+	const char *code;
+} refusals[] = {
 	{ "no path is 400", "GET", "/files", 400, "invalid_request" },
 	{ "relative path is 400", "GET", "/files?path=etc", 400, "invalid_request" },
 	{ "parent element is 400", "GET", "/files?path=/a/%2e%2e/b", 400, "invalid_request" },
-	{ "encoded slash and parent is 400", "GET", "/files?path=/a/..%2fb", 400, "invalid_request" },
+	{ "encoded slash and parent is 400", "GET", "/files?path=/a/..%2fb", 400,
+		"invalid_request" },
 	{ "zero byte is 400", "GET", "/files?path=/a%00b", 400, "invalid_request" },
 	{ "bad escape is 400", "GET", "/files?path=/a%zz", 400, "invalid_request" },
 	{ "missing file is 404", "GET", "/files?path=/missing", 404, "not_found" },
@@ -106,7 +111,8 @@ static void check_refusal(void **state)
 {
 	const struct refusal *r = *state;
 
-	rig_refuses(rig, r->method, rig_path("/v1/sandboxes/%s%s", id, r->path), NULL, r->status, r->code);
+	rig_refuses(rig, r->method, rig_path("/v1/sandboxes/%s%s", id, r->path), NULL, r->status,
+		r->code);
 }
 
 static void path_is_checked_before_the_sandbox(void **state)
@@ -114,8 +120,8 @@ static void path_is_checked_before_the_sandbox(void **state)
 	(void)state;
 	rig_refuses(rig, "GET", "/v1/sandboxes/nobody/files?path=x", NULL, 400, "invalid_request");
 	rig_refuses(rig, "GET", "/v1/sandboxes/nobody/files?path=/x", NULL, 404, "not_found");
-	_cleanup_answer_ struct answer a = rig_send(rig, "PUT", "/v1/sandboxes/nobody/files?path=x", NULL,
-		"application/octet-stream", "x", 1);
+	_cleanup_answer_ struct answer a = rig_send(rig, "PUT", "/v1/sandboxes/nobody/files?path=x",
+		NULL, "application/octet-stream", "x", 1);
 	assert_answer(&a, 400, "invalid_request");
 }
 
@@ -125,15 +131,22 @@ static void file_on_the_way_is_400(void **state)
 	assert_int_equal(put("/sandbox/home/plain", "x", 1), 204);
 	assert_int_equal(put("/sandbox/home/plain/below", "x", 1), 400);
 	assert_int_equal(put("/sandbox/home", "x", 1), 400);
-	rig_refuses(rig, "GET", rig_path("/v1/sandboxes/%s/dirs?path=/sandbox/home/plain", id), NULL, 400,
-		"invalid_request");
+	rig_refuses(rig, "GET", rig_path("/v1/sandboxes/%s/dirs?path=/sandbox/home/plain", id),
+		NULL, 400, "invalid_request");
 }
 
-static const struct { const char *in, *shown; } names[] = { /* FIL-4 */
-	{ "/sandbox/names/%252e%252e", "%2e%2e" }, { "/sandbox/names/..x", "..x" },
-	{ "/sandbox/names/100%25.txt", "100%.txt" }, { "/sandbox/names/a%20b", "a b" },
-	{ "/sandbox/names/a%2Bb", "a+b" }, { "/sandbox/names/a..b", "a..b" },
-	{ "/sandbox/names//dd/./e", "dd" }, { "%2Fsandbox%2Fnames%2Fslash", "slash" },
+static const struct {
+	const char *in, *shown;
+} names[] = {
+	/* FIL-4 */
+	{ "/sandbox/names/%252e%252e", "%2e%2e" },
+	{ "/sandbox/names/..x", "..x" },
+	{ "/sandbox/names/100%25.txt", "100%.txt" },
+	{ "/sandbox/names/a%20b", "a b" },
+	{ "/sandbox/names/a%2Bb", "a+b" },
+	{ "/sandbox/names/a..b", "a..b" },
+	{ "/sandbox/names//dd/./e", "dd" },
+	{ "%2Fsandbox%2Fnames%2Fslash", "slash" },
 };
 
 static void names_are_decoded_once_and_sorted_by_bytes(void **state)
@@ -143,7 +156,8 @@ static void names_are_decoded_once_and_sorted_by_bytes(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
 		assert_int_equal(put(names[i].in, "x", 1), 204);
-	list = rig_json(rig, "GET", rig_path("/v1/sandboxes/%s/dirs?path=/sandbox/names", id), NULL, 200);
+	list = rig_json(
+		rig, "GET", rig_path("/v1/sandboxes/%s/dirs?path=/sandbox/names", id), NULL, 200);
 	entries = json_object_get(list, "entries");
 	assert_int_equal(json_array_size(entries), ARRAY_LEN(names));
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
@@ -160,24 +174,28 @@ static void bad_names_stay_two_names(void **state) /* FIL-3 */
 	(void)state;
 	assert_int_equal(put("/sandbox/bad/x%FFy", "one", 3), 204);
 	assert_int_equal(put("/sandbox/bad/x%FEy", "two", 3), 204);
-	list = rig_json(rig, "GET", rig_path("/v1/sandboxes/%s/dirs?path=/sandbox/bad", id), NULL, 200);
+	list = rig_json(
+		rig, "GET", rig_path("/v1/sandboxes/%s/dirs?path=/sandbox/bad", id), NULL, 200);
 	entries = json_object_get(list, "entries");
 	assert_int_equal(json_array_size(entries), 2);
 	assert_string_equal(json_string_value(json_object_get(json_array_get(entries, 0), "name")),
-		"x\xef\xbf\xbd" "FEy");
+		"x\xef\xbf\xbd"
+		"FEy");
 	assert_string_equal(json_string_value(json_object_get(json_array_get(entries, 1), "name")),
-		"x\xef\xbf\xbd" "FFy");
+		"x\xef\xbf\xbd"
+		"FFy");
 	json_decref(list);
 	assert_content("/sandbox/bad/x%FFy", "one", 3);
-	_cleanup_answer_ struct answer a = rig_send(rig, "DELETE", file("/sandbox/bad/x%FEy"), NULL, NULL,
-		NULL, 0);
+	_cleanup_answer_ struct answer a =
+		rig_send(rig, "DELETE", file("/sandbox/bad/x%FEy"), NULL, NULL, NULL, 0);
 	assert_int_equal(a.status, 204);
 	assert_content("/sandbox/bad/x%FFy", "one", 3);
 }
 
 static void pipes_never_block(void **state) /* FIL-1 */
 {
-	static const char *const paths[] = { "/sandbox/home/pipe", "/sandbox/home/viapipe", "/sandbox/home/d" };
+	static const char *const paths[] = { "/sandbox/home/pipe", "/sandbox/home/viapipe",
+		"/sandbox/home/d" };
 
 	(void)state;
 	assert_int_equal(rig_sh(rig, id, "mkfifo pipe && ln -s pipe viapipe && mkdir d", NULL), 0);
@@ -227,8 +245,8 @@ static void upload_cut_short_changes_nothing(void **state) /* FIL-2 */
 static void large_bodies_are_413_from_the_header(void **state)
 {
 	(void)state;
-	int fd = rig_open(rig, "PUT", file("/sandbox/home/big"), RAW_HEAD "Content-Length: 67108865\r\n",
-		NULL, NULL, 0);
+	int fd = rig_open(rig, "PUT", file("/sandbox/home/big"),
+		RAW_HEAD "Content-Length: 67108865\r\n", NULL, NULL, 0);
 	_cleanup_answer_ struct answer a = httpc_answer(fd);
 	close(fd);
 	assert_answer(&a, 413, "invalid_request");
@@ -240,12 +258,17 @@ static void too_large_a_file_is_413_but_its_parts_are_not(void **state)
 	(void)state;
 	assert_int_equal(rig_sh(rig, id, "truncate -s 65M sparse", NULL), 0);
 	rig_refuses(rig, "GET", file("/sandbox/home/sparse"), NULL, 413, "invalid_request");
-	_cleanup_answer_ struct answer a = get("/sandbox/home/sparse", "Range: bytes=67108864-67108873\r\n");
+	_cleanup_answer_ struct answer a =
+		get("/sandbox/home/sparse", "Range: bytes=67108864-67108873\r\n");
 	assert_int_equal(a.status, 206);
 	assert_int_equal(a.len, 10);
 }
 
-static const struct range_row { const char *name, *range; int status; const char *want; } ranges[] = {
+static const struct range_row {
+	const char *name, *range;
+	int status;
+	const char *want;
+} ranges[] = {
 	{ "range from the middle", "bytes=2-4", 206, "234" },
 	{ "range to the end", "bytes=7-", 206, "789" },
 	{ "range of the last bytes", "bytes=-2", 206, "89" },
@@ -292,7 +315,7 @@ static void etag_saves_the_body(void **state)
 static json_t *last_event(const char *type, const char *path)
 {
 	json_t *all = rig_json(rig, "GET", rig_path("/v1/sandboxes/%s/events", id), NULL, 200), *e,
-		*found = NULL;
+	       *found = NULL;
 	size_t i;
 
 	json_array_foreach (json_object_get(all, "events"), i, e)
@@ -332,13 +355,18 @@ static void terminated_sandbox_refuses(void **state)
 	_cleanup_answer_ struct answer d =
 		rig_send(rig, "DELETE", rig_path("/v1/sandboxes/%s", old), NULL, NULL, NULL, 0);
 	assert_int_equal(d.status, 204);
-	rig_refuses(rig, "GET", rig_path("/v1/sandboxes/%s/files?path=/x", old), NULL, 409, "conflict");
-	_cleanup_answer_ struct answer a = rig_send(rig, "PUT",
-		rig_path("/v1/sandboxes/%s/files?path=/x", old), NULL, "application/octet-stream", "x", 1);
+	rig_refuses(
+		rig, "GET", rig_path("/v1/sandboxes/%s/files?path=/x", old), NULL, 409, "conflict");
+	_cleanup_answer_ struct answer a =
+		rig_send(rig, "PUT", rig_path("/v1/sandboxes/%s/files?path=/x", old), NULL,
+			"application/octet-stream", "x", 1);
 	assert_answer(&a, 409, "conflict");
 }
 
-#define T(text, fn) { .name = text, .test_func = fn }
+#define T(text, fn)                                                                                \
+	{                                                                                          \
+		.name = text, .test_func = fn                                                      \
+	}
 int main(void)
 {
 	static const struct CMUnitTest plain[] = {
@@ -346,13 +374,15 @@ int main(void)
 		T("large file is streamed both ways", large_file_is_streamed_both_ways),
 		T("path is checked before the sandbox", path_is_checked_before_the_sandbox),
 		T("file on the way is 400", file_on_the_way_is_400),
-		T("names are decoded once and sorted by bytes", names_are_decoded_once_and_sorted_by_bytes),
+		T("names are decoded once and sorted by bytes",
+			names_are_decoded_once_and_sorted_by_bytes),
 		T("bad names stay two names", bad_names_stay_two_names),
 		T("pipes never block", pipes_never_block),
 		T("files and processes share one tree", files_and_processes_share_one_tree),
 		T("upload cut short changes nothing", upload_cut_short_changes_nothing),
 		T("large bodies are 413 from the header", large_bodies_are_413_from_the_header),
-		T("too large a file is 413, its parts are not", too_large_a_file_is_413_but_its_parts_are_not),
+		T("too large a file is 413, its parts are not",
+			too_large_a_file_is_413_but_its_parts_are_not),
 		T("etag saves the body", etag_saves_the_body),
 		T("events name path and bytes", events_name_path_and_bytes),
 		T("terminated sandbox refuses", terminated_sandbox_refuses),
@@ -362,10 +392,12 @@ int main(void)
 
 	memcpy(tests, plain, sizeof(plain));
 	for (size_t i = 0; i < ARRAY_LEN(refusals); i++)
-		tests[n++] = (struct CMUnitTest){ .name = refusals[i].name, .test_func = check_refusal,
+		tests[n++] = (struct CMUnitTest){ .name = refusals[i].name,
+			.test_func = check_refusal,
 			.initial_state = (void *)(uintptr_t)&refusals[i] };
 	for (size_t i = 0; i < ARRAY_LEN(ranges); i++)
-		tests[n++] = (struct CMUnitTest){ .name = ranges[i].name, .test_func = check_range,
+		tests[n++] = (struct CMUnitTest){ .name = ranges[i].name,
+			.test_func = check_range,
 			.initial_state = (void *)(uintptr_t)&ranges[i] };
 	cmocka_set_test_filter(getenv("T"));
 	return cmocka_run_group_tests(tests, setup, teardown);

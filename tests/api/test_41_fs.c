@@ -63,18 +63,20 @@ static void do_ops(const char *list)
 	json_array_foreach (json_object_get(a, "results"), i, r)
 		if (json_object_get(r, "error"))
 			fail_msg("ops[%zu] of %s: %s", i, list,
-				json_string_value(json_object_get(json_object_get(r, "error"), "message")));
+				json_string_value(
+					json_object_get(json_object_get(r, "error"), "message")));
 	json_decref(a);
 }
 
 static void stat_shows_all_attributes(void **state)
 {
-	static const char *const numbers[] = { "mode", "uid", "gid", "nlink", "size", "blocks", "ino",
-		"dev", "gen" };
+	static const char *const numbers[] = { "mode", "uid", "gid", "nlink", "size", "blocks",
+		"ino", "dev", "gen" };
 	json_t *o;
 
 	(void)state;
-	assert_int_equal(rig_sh(rig, id, "echo hello > f; chmod 640 f; ln -s f l; mkfifo p", NULL), 0);
+	assert_int_equal(
+		rig_sh(rig, id, "echo hello > f; chmod 640 f; ln -s f l; mkfifo p", NULL), 0);
 	o = rig_json(rig, "GET", fs("stat?path=/sandbox/home/f"), NULL, 200);
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
 		(void)num(o, numbers[i]);
@@ -129,15 +131,20 @@ static void listing_pages_and_goes_deep(void **state)
 	char after[64] = "";
 
 	(void)state;
-	assert_int_equal(rig_sh(rig, id, "mkdir -p deep/a/b/c; touch deep/x deep/a/y deep/a/b/z; "
-		"touch \"deep/$(printf 'q\\377')\"; mkdir many; cd many; seq 2500 | xargs touch", NULL), 0);
+	assert_int_equal(
+		rig_sh(rig, id,
+			"mkdir -p deep/a/b/c; touch deep/x deep/a/y deep/a/b/z; "
+			"touch \"deep/$(printf 'q\\377')\"; mkdir many; cd many; seq 2500 | xargs touch",
+			NULL),
+		0);
 	all = list("list?path=/sandbox/home/deep&depth=1", &end);
 	assert_int_equal(json_array_size(all), 5); /* a, q, x, then a/b and a/y */
 	json_decref(all);
 	json_decref(end);
 	do {
-		all = list(rig_path("list?path=/sandbox/home/many&limit=1000%s%s", *after ? "&after=" : "",
-			after), &end);
+		all = list(rig_path("list?path=/sandbox/home/many&limit=1000%s%s",
+				   *after ? "&after=" : "", after),
+			&end);
 		seen += json_array_size(all);
 		json_t *next = json_object_get(end, "next");
 		snprintf(after, sizeof(after), "%s", next ? json_string_value(next) : "");
@@ -159,9 +166,9 @@ static json_t *open_file(const char *body, char handle[32])
 
 static json_t *write_handle(const char *handle, const char *query, const char *text, int status)
 {
-	_cleanup_answer_ struct answer a = rig_send(rig, "PUT",
-		fs(rig_path("handles/%s?%s", handle, query)), NULL, "application/octet-stream", text,
-		strlen(text));
+	_cleanup_answer_ struct answer a =
+		rig_send(rig, "PUT", fs(rig_path("handles/%s?%s", handle, query)), NULL,
+			"application/octet-stream", text, strlen(text));
 
 	assert_int_equal(a.status, status);
 	return answer_json(&a);
@@ -169,8 +176,8 @@ static json_t *write_handle(const char *handle, const char *query, const char *t
 
 static void assert_reads(const char *handle, const char *query, const char *want)
 {
-	_cleanup_answer_ struct answer a = rig_send(rig, "GET",
-		fs(rig_path("handles/%s?%s", handle, query)), NULL, NULL, NULL, 0);
+	_cleanup_answer_ struct answer a = rig_send(
+		rig, "GET", fs(rig_path("handles/%s?%s", handle, query)), NULL, NULL, NULL, 0);
 
 	assert_int_equal(a.status, 200);
 	assert_string_equal(a.body, want);
@@ -187,8 +194,10 @@ static int close_handle(const char *handle)
 static void handle_writes_appends_and_survives_rename(void **state)
 {
 	char h[32];
-	json_t *o = open_file("{\"path\":\"/sandbox/home/h\",\"flags\":[\"read\",\"write\",\"create\"],"
-		"\"mode\":\"0600\",\"inline\":100}", h);
+	json_t *o =
+		open_file("{\"path\":\"/sandbox/home/h\",\"flags\":[\"read\",\"write\",\"create\"],"
+			  "\"mode\":\"0600\",\"inline\":100}",
+			h);
 
 	(void)state;
 	assert_int_equal(num(json_object_get(o, "attr"), "mode"), 0600);
@@ -203,18 +212,21 @@ static void handle_writes_appends_and_survives_rename(void **state)
 	assert_reads(h, "offset=0", "hello world");
 	assert_reads(h, "offset=6&length=3", "wor");
 	assert_reads(h, "offset=100", "");
-	json_decref(rig_json(rig, "POST", fs(rig_path("handles/%s/sync", h)), "{\"data_only\":true}", 200));
+	json_decref(rig_json(
+		rig, "POST", fs(rig_path("handles/%s/sync", h)), "{\"data_only\":true}", 200));
 	assert_int_equal(close_handle(h), 204);
 	assert_int_equal(close_handle(h), 404);
 	assert_int_equal(close_handle("nonsense"), 404);
-	assert_int_equal(rig_sh(rig, id, "test \"$(cat h2)\" = 'hello world' && test ! -e h", NULL), 0);
+	assert_int_equal(
+		rig_sh(rig, id, "test \"$(cat h2)\" = 'hello world' && test ! -e h", NULL), 0);
 }
 
 static void handle_belongs_to_its_client(void **state)
 {
-	static const char body[] = "{\"path\":\"/sandbox/home/mine\",\"flags\":[\"write\",\"create\"]}";
-	_cleanup_answer_ struct answer a = rig_send(rig, "POST", fs("open"), "Sbx-Client: one\r\n", NULL,
-		body, strlen(body));
+	static const char body[] =
+		"{\"path\":\"/sandbox/home/mine\",\"flags\":[\"write\",\"create\"]}";
+	_cleanup_answer_ struct answer a =
+		rig_send(rig, "POST", fs("open"), "Sbx-Client: one\r\n", NULL, body, strlen(body));
 	json_t *o = answer_json(&a);
 	char h[32];
 
@@ -222,24 +234,32 @@ static void handle_belongs_to_its_client(void **state)
 	snprintf(h, sizeof(h), "%s", str(o, "handle"));
 	json_decref(o);
 	assert_int_equal(close_handle(h), 404);
-	_cleanup_answer_ struct answer b = rig_send(rig, "DELETE", fs(rig_path("handles/%s", h)),
-		"Sbx-Client: one\r\n", NULL, NULL, 0);
+	_cleanup_answer_ struct answer b = rig_send(
+		rig, "DELETE", fs(rig_path("handles/%s", h)), "Sbx-Client: one\r\n", NULL, NULL, 0);
 	assert_int_equal(b.status, 204);
 }
 
-static const struct open_row { const char *name, *body; int status; const char *code; } opens[] = {
+static const struct open_row {
+	const char *name, *body;
+	int status;
+	const char *code;
+} opens[] = {
 	{ "open without flags", "{\"path\":\"/x\"}", 400, "invalid_request" },
-	{ "open with an unknown flag", "{\"path\":\"/x\",\"flags\":[\"excite\"]}", 400, "invalid_request" },
-	{ "open without read or write", "{\"path\":\"/x\",\"flags\":[\"create\"]}", 400, "invalid_request" },
+	{ "open with an unknown flag", "{\"path\":\"/x\",\"flags\":[\"excite\"]}", 400,
+		"invalid_request" },
+	{ "open without read or write", "{\"path\":\"/x\",\"flags\":[\"create\"]}", 400,
+		"invalid_request" },
 	{ "open of two paths", "{\"path\":\"/x\",\"path_b64\":\"L3g=\",\"flags\":[\"read\"]}", 400,
 		"invalid_request" },
-	{ "open of a path that is missing", "{\"path\":\"/x\",\"flags\":[\"read\"]}", 404, "not_found" },
+	{ "open of a path that is missing", "{\"path\":\"/x\",\"flags\":[\"read\"]}", 404,
+		"not_found" },
 	{ "open with an unknown member", "{\"path\":\"/x\",\"flags\":[\"read\"],\"colour\":1}", 400,
 		"invalid_request" },
-	{ "exclusive open of what exists", "{\"path\":\"/sandbox/home\",\"flags\":[\"write\",\"exclusive\"]}",
-		409, "conflict" },
-	{ "open of a directory for writing", "{\"path\":\"/sandbox/home\",\"flags\":[\"write\"]}", 400,
-		"invalid_request" },
+	{ "exclusive open of what exists",
+		"{\"path\":\"/sandbox/home\",\"flags\":[\"write\",\"exclusive\"]}", 409,
+		"conflict" },
+	{ "open of a directory for writing", "{\"path\":\"/sandbox/home\",\"flags\":[\"write\"]}",
+		400, "invalid_request" },
 };
 
 static void check_open(void **state)
@@ -255,8 +275,8 @@ static void batch_does_everything_in_order(void **state)
 
 	(void)state;
 	do_ops("[{\"op\":\"mkdir\",\"path\":\"/sandbox/home/b\"},"
-		"{\"op\":\"symlink\",\"path\":\"/sandbox/home/b/l\",\"target\":\"../x y\"},"
-		"{\"op\":\"mknod\",\"path\":\"/sandbox/home/b/p\",\"type\":\"fifo\",\"mode\":\"0600\"}]");
+	       "{\"op\":\"symlink\",\"path\":\"/sandbox/home/b/l\",\"target\":\"../x y\"},"
+	       "{\"op\":\"mknod\",\"path\":\"/sandbox/home/b/p\",\"type\":\"fifo\",\"mode\":\"0600\"}]");
 	assert_int_equal(rig_sh(rig, id, "printf 0123456789 > b/f; test -p b/p", NULL), 0);
 	a = ops("[{\"op\":\"truncate\",\"path\":\"/sandbox/home/b/f\",\"size\":4},"
 		"{\"op\":\"chmod\",\"path\":\"/sandbox/home/b/f\",\"mode\":\"0444\"},"
@@ -273,19 +293,24 @@ static void batch_does_everything_in_order(void **state)
 	/* The first error ends the batch. */
 	assert_int_equal(json_array_size(json_object_get(a, "results")), 5);
 	json_decref(a);
-	a = rig_json(rig, "POST", fs("ops"), "{\"stop\":false,\"ops\":["
+	a = rig_json(rig, "POST", fs("ops"),
+		"{\"stop\":false,\"ops\":["
 		"{\"op\":\"unlink\",\"path\":\"/missing\"},"
-		"{\"op\":\"unlink\",\"path\":\"/sandbox/home/b/f\"}]}", 200);
+		"{\"op\":\"unlink\",\"path\":\"/sandbox/home/b/f\"}]}",
+		200);
 	assert_non_null(json_object_get(result(a, 0), "error"));
 	assert_null(json_object_get(result(a, 1), "error"));
 	json_decref(a);
 }
 
-static const struct ops_row { const char *name, *body; } bad_ops[] = {
+static const struct ops_row {
+	const char *name, *body;
+} bad_ops[] = {
 	{ "unknown operation", "{\"ops\":[{\"op\":\"mkdir\",\"path\":\"/nn\"},{\"op\":\"fly\"}]}" },
 	{ "member of another operation",
 		"{\"ops\":[{\"op\":\"mkdir\",\"path\":\"/nn\"},{\"op\":\"rmdir\",\"path\":\"/x\",\"size\":1}]}" },
-	{ "operation without its path", "{\"ops\":[{\"op\":\"mkdir\",\"path\":\"/nn\"},{\"op\":\"unlink\"}]}" },
+	{ "operation without its path",
+		"{\"ops\":[{\"op\":\"mkdir\",\"path\":\"/nn\"},{\"op\":\"unlink\"}]}" },
 	{ "operation on a parent path",
 		"{\"ops\":[{\"op\":\"mkdir\",\"path\":\"/nn\"},{\"op\":\"unlink\",\"path\":\"/a/../b\"}]}" },
 	{ "operations that are no list", "{\"ops\":{\"op\":\"mkdir\",\"path\":\"/nn\"}}" },
@@ -333,7 +358,9 @@ static void statfs_is_never_empty(void **state)
 static void a_handle_is_recorded_once(void **state)
 {
 	char h[32];
-	json_t *all, *e, *o = open_file("{\"path\":\"/sandbox/home/rec\",\"flags\":[\"write\",\"create\"]}", h);
+	json_t *all, *e,
+		*o = open_file(
+			"{\"path\":\"/sandbox/home/rec\",\"flags\":[\"write\",\"create\"]}", h);
 	size_t i, n = 0;
 
 	(void)state;
@@ -354,13 +381,17 @@ static void a_handle_is_recorded_once(void **state)
 	json_decref(all);
 }
 
-#define T(text, fn) { .name = text, .test_func = fn }
+#define T(text, fn)                                                                                \
+	{                                                                                          \
+		.name = text, .test_func = fn                                                      \
+	}
 int main(void)
 {
 	static const struct CMUnitTest plain[] = {
 		T("stat shows all attributes", stat_shows_all_attributes),
 		T("listing pages and goes deep", listing_pages_and_goes_deep),
-		T("handle writes, appends and survives a rename", handle_writes_appends_and_survives_rename),
+		T("handle writes, appends and survives a rename",
+			handle_writes_appends_and_survives_rename),
 		T("handle belongs to its client", handle_belongs_to_its_client),
 		T("batch does everything in order", batch_does_everything_in_order),
 		T("copy and extended attributes", copy_and_attributes_of_bytes),
@@ -372,10 +403,12 @@ int main(void)
 
 	memcpy(tests, plain, sizeof(plain));
 	for (size_t i = 0; i < ARRAY_LEN(opens); i++)
-		tests[n++] = (struct CMUnitTest){ .name = opens[i].name, .test_func = check_open,
+		tests[n++] = (struct CMUnitTest){ .name = opens[i].name,
+			.test_func = check_open,
 			.initial_state = (void *)(uintptr_t)&opens[i] };
 	for (size_t i = 0; i < ARRAY_LEN(bad_ops); i++)
-		tests[n++] = (struct CMUnitTest){ .name = bad_ops[i].name, .test_func = check_bad_ops,
+		tests[n++] = (struct CMUnitTest){ .name = bad_ops[i].name,
+			.test_func = check_bad_ops,
 			.initial_state = (void *)(uintptr_t)&bad_ops[i] };
 	cmocka_set_test_filter(getenv("T"));
 	return cmocka_run_group_tests(tests, setup, teardown);

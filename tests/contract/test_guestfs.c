@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The promises of guestfs.h about names and whole files, against a real worker on a temporary folder. */
+/* The promises of guestfs.h about names and whole files, against a real worker on a temporary
+ * folder. */
 #include "tests/support/files.h"
 #include "tests/support/test.h"
 
@@ -37,7 +38,9 @@ static void put_keeps_mode_and_attributes_but_not_setid(void **state)
 	bool xattrs = true;
 	struct err e = ERR_NULL;
 	struct guestfs_result res;
-	struct guestfs_args set = { .path = "/f", .path2 = "user.colour", .data = "red", .data_len = 3 };
+	struct guestfs_args set = {
+		.path = "/f", .path2 = "user.colour", .data = "red", .data_len = 3
+	};
 	if (guestfs_call(r->fs, FILES_XATTR_SET, &set, &res, &e) < 0) {
 		xattrs = false;
 		assert_int_equal(e.sys, EOPNOTSUPP);
@@ -50,7 +53,8 @@ static void put_keeps_mode_and_attributes_but_not_setid(void **state)
 	assert_int_equal(st.st_mode & 07777, 0751);
 	if (!xattrs)
 		return;
-	res = must(r, FILES_XATTR_GET, (struct guestfs_args){ .path = "/f", .path2 = "user.colour" });
+	res = must(
+		r, FILES_XATTR_GET, (struct guestfs_args){ .path = "/f", .path2 = "user.colour" });
 	assert_string_equal(res.data, "red");
 	guestfs_result_free(&res);
 }
@@ -91,14 +95,19 @@ static void links_stay_inside_the_root(void **state)
 		.flags = FILES_O_READ | FILES_FOLLOW);
 	REFUSES(r, FILES_REMOVE, ERR_NOT_FOUND, ENOENT, .path = "/away/secret");
 	put(r, "/in", "inside");
-	struct guestfs_result res = must(r, FILES_OPEN, (struct guestfs_args){ .path = "/up/in",
-		.flags = FILES_O_READ | FILES_FOLLOW | FILES_INLINE_CLOSE, .length = 100 });
+	struct guestfs_result res = must(r, FILES_OPEN,
+		(struct guestfs_args){ .path = "/up/in",
+			.flags = FILES_O_READ | FILES_FOLLOW | FILES_INLINE_CLOSE,
+			.length = 100 });
 	assert_string_equal(res.data, "inside");
 	guestfs_result_free(&res);
 	assert_file(secret, "host");
 }
 
-struct swap { struct files_rig *r; int stop; /* atomic */ };
+struct swap {
+	struct files_rig *r;
+	int stop; /* atomic */
+};
 
 static void *swapper(void *arg)
 {
@@ -145,7 +154,8 @@ static void swapped_link_never_leads_out(void **state)
 			close(fd);
 	}
 	do {
-		struct guestfs_args a = { .path = "/d/f", .length = 16,
+		struct guestfs_args a = { .path = "/d/f",
+			.length = 16,
 			.flags = FILES_O_READ | FILES_FOLLOW | FILES_INLINE_CLOSE };
 		struct guestfs_args w = { .path = "/d/f", .data = "GOOD", .data_len = 4 };
 		struct guestfs_args d = { .path = "/d/g" };
@@ -184,7 +194,8 @@ static void special_files_never_block(void **state)
 			.flags = FILES_O_READ | FILES_FOLLOW);
 		REFUSES(r, FILES_OPEN, ERR_INVALID_REQUEST, 0, .path = paths[i],
 			.flags = FILES_O_WRITE | FILES_O_CREATE | FILES_O_TRUNC | FILES_FOLLOW);
-		REFUSES(r, FILES_PUT, ERR_INVALID_REQUEST, 0, .path = paths[i], .data = "x", .data_len = 1);
+		REFUSES(r, FILES_PUT, ERR_INVALID_REQUEST, 0, .path = paths[i], .data = "x",
+			.data_len = 1);
 		REFUSES(r, FILES_SETATTR, ERR_INVALID_REQUEST, 0, .path = paths[i],
 			.flags = FILES_SET_SIZE | FILES_FOLLOW);
 		MUST(r, FILES_STAT, .path = paths[i]);
@@ -193,7 +204,8 @@ static void special_files_never_block(void **state)
 	assert_int_equal(mkdir(files_rig_path(r, "/d"), 0755), 0);
 	REFUSES(r, FILES_OPEN, ERR_INVALID_REQUEST, EISDIR, .path = "/d",
 		.flags = FILES_O_READ | FILES_FOLLOW);
-	REFUSES(r, FILES_PUT, ERR_INVALID_REQUEST, EISDIR, .path = "/d", .data = "x", .data_len = 1);
+	REFUSES(r, FILES_PUT, ERR_INVALID_REQUEST, EISDIR, .path = "/d", .data = "x",
+		.data_len = 1);
 	REFUSES(r, FILES_PUT, ERR_INVALID_REQUEST, EISDIR, .path = "/", .data = "x", .data_len = 1);
 	put(r, "/d/plain", "x");
 	REFUSES(r, FILES_PUT, ERR_INVALID_REQUEST, ENOTDIR, .path = "/d/plain/y", .data = "x",
@@ -218,7 +230,8 @@ static void refusals_have_the_contracts_codes(void **state)
 	REFUSES(r, FILES_OPEN, ERR_INVALID_REQUEST, ELOOP, .path = "/loop",
 		.flags = FILES_O_READ | FILES_FOLLOW);
 	memset(name + 1, 'n', 256);
-	REFUSES(r, FILES_PUT, ERR_INVALID_REQUEST, ENAMETOOLONG, .path = name, .data = "", .data_len = 0);
+	REFUSES(r, FILES_PUT, ERR_INVALID_REQUEST, ENAMETOOLONG, .path = name, .data = "",
+		.data_len = 0);
 	name[256] = '\0';
 	put(r, name, "255 bytes");
 	assert_file(files_rig_path(r, "%s", name), "255 bytes");
@@ -249,7 +262,12 @@ static void aborted_put_leaves_nothing(void **state)
 	assert_int_equal(access(files_rig_path(r, "/no"), F_OK), -1);
 }
 
-struct putter { struct files_rig *r; const char *path; char fill; int bad; };
+struct putter {
+	struct files_rig *r;
+	const char *path;
+	char fill;
+	int bad;
+};
 
 static void *put_many(void *arg)
 {
@@ -304,7 +322,8 @@ static void names_work_by_their_own_rules(void **state)
 
 	put(r, "/a", "A");
 	put(r, "/b", "B");
-	REFUSES(r, FILES_RENAME, ERR_CONFLICT, EEXIST, .path = "/a", .path2 = "/b", .flags = FILES_NOREPLACE);
+	REFUSES(r, FILES_RENAME, ERR_CONFLICT, EEXIST, .path = "/a", .path2 = "/b",
+		.flags = FILES_NOREPLACE);
 	MUST(r, FILES_RENAME, .path = "/a", .path2 = "/b", .flags = FILES_EXCHANGE);
 	assert_file(files_rig_path(r, "/a"), "B");
 	MUST(r, FILES_RENAME, .path = "/a", .path2 = "/b");
@@ -340,7 +359,8 @@ static void end_of_the_worker_leaves_no_temporary_file(void **state)
 	files_rig_fini(&r);
 }
 
-/* In linux mode a worker with a root's rights makes files of the sandbox's user and opens everything. */
+/* In linux mode a worker with a root's rights makes files of the sandbox's user and opens
+ * everything. */
 static void new_files_belong_to_the_sandbox_user(void **state)
 {
 	struct files_rig r = { .control = -1 };
@@ -380,13 +400,17 @@ static void new_files_belong_to_the_sandbox_user(void **state)
 	files_rig_fini(&r);
 }
 
-#define T(text, fn)                                                                             \
-	{ .name = text, .test_func = fn, .setup_func = files_rig_up, .teardown_func = files_rig_down }
+#define T(text, fn)                                                                                \
+	{                                                                                          \
+		.name = text, .test_func = fn, .setup_func = files_rig_up,                         \
+		.teardown_func = files_rig_down                                                    \
+	}
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T("put makes parents 0755 and the file 0644", put_makes_parents_with_modes),
-		T("put keeps mode and attributes but not set-id", put_keeps_mode_and_attributes_but_not_setid),
+		T("put keeps mode and attributes but not set-id",
+			put_keeps_mode_and_attributes_but_not_setid),
 		T("put through links writes the target", put_through_links_writes_the_target),
 		T("links stay inside the root", links_stay_inside_the_root),
 		T("swapped link never leads out, a naive open does", swapped_link_never_leads_out),

@@ -19,8 +19,8 @@ static void handles_read_write_and_truncate(void **state)
 	char buf[64];
 	size_t n;
 
-	res = must(r, FILES_WRITE, (struct guestfs_args){ .handle = h, .data = "0123456789",
-		.data_len = 10 });
+	res = must(r, FILES_WRITE,
+		(struct guestfs_args){ .handle = h, .data = "0123456789", .data_len = 10 });
 	assert_int_equal(res.value, 10);
 	assert_int_equal(res.attr.size, 10);
 	guestfs_result_free(&res);
@@ -63,8 +63,10 @@ static void handles_survive_unlink_and_rename(void **state)
 static void created_mode_counts_and_open_is_exact(void **state)
 {
 	struct files_rig *r = *state;
-	struct guestfs_result res = must(r, FILES_OPEN, (struct guestfs_args){ .path = "/ro",
-		.flags = FILES_O_WRITE | FILES_O_CREATE | FILES_O_EXCL, .mode = 0444 });
+	struct guestfs_result res = must(r, FILES_OPEN,
+		(struct guestfs_args){ .path = "/ro",
+			.flags = FILES_O_WRITE | FILES_O_CREATE | FILES_O_EXCL,
+			.mode = 0444 });
 	struct stat st;
 
 	assert_true(res.flags & FILES_REP_CREATED);
@@ -79,7 +81,10 @@ static void created_mode_counts_and_open_is_exact(void **state)
 	REFUSES(r, FILES_OPEN, ERR_INVALID_REQUEST, ELOOP, .path = "/l", .flags = FILES_O_READ);
 }
 
-struct appender { struct files_rig *r; int who; };
+struct appender {
+	struct files_rig *r;
+	int who;
+};
 
 static void *append_lines(void *arg)
 {
@@ -122,21 +127,25 @@ static void attributes_are_set_and_told(void **state)
 
 	put(r, "/f", "x");
 	assert_int_equal(symlink("f", files_rig_path(r, "/l")), 0);
-	res = must(r, FILES_SETATTR, (struct guestfs_args){ .path = "/f", .mode = 02640,
-		.flags = FILES_SET_MODE | FILES_SET_MTIME, .mtime = { .sec = 981173106, .nsec = 789 } });
+	res = must(r, FILES_SETATTR,
+		(struct guestfs_args){ .path = "/f",
+			.mode = 02640,
+			.flags = FILES_SET_MODE | FILES_SET_MTIME,
+			.mtime = { .sec = 981173106, .nsec = 789 } });
 	assert_int_equal(res.attr.mode & 07777, 02640);
 	assert_int_equal(res.attr.mtime.nsec, 789);
 	guestfs_result_free(&res);
-	MUST(r, FILES_SETATTR, .path = "/l", .flags = FILES_SET_MTIME, .mtime = { .sec = -5, .nsec = 1 });
+	MUST(r, FILES_SETATTR, .path = "/l", .flags = FILES_SET_MTIME,
+		.mtime = { .sec = -5, .nsec = 1 });
 	assert_int_equal(lstat(files_rig_path(r, "/l"), &st), 0);
 	assert_int_equal(st.st_mtim.tv_sec, -5);
 	assert_int_equal(stat(files_rig_path(r, "/f"), &st), 0);
 	assert_int_equal(st.st_mtim.tv_sec, 981173106);
-	REFUSES(r, FILES_SETATTR, ERR_UNSUPPORTED, EOPNOTSUPP, .path = "/l", .flags = FILES_SET_MODE,
-		.mode = 0600);
+	REFUSES(r, FILES_SETATTR, ERR_UNSUPPORTED, EOPNOTSUPP, .path = "/l",
+		.flags = FILES_SET_MODE, .mode = 0600);
 	MUST(r, FILES_SETATTR, .path = "/l", .flags = FILES_SET_MODE | FILES_FOLLOW, .mode = 0600);
-	MUST(r, FILES_SETATTR, .path = "/f", .flags = FILES_SET_UID | FILES_SET_GID, .uid = getuid(),
-		.gid = getgid());
+	MUST(r, FILES_SETATTR, .path = "/f", .flags = FILES_SET_UID | FILES_SET_GID,
+		.uid = getuid(), .gid = getgid());
 }
 
 static void version_changes_with_content(void **state)
@@ -146,8 +155,9 @@ static void version_changes_with_content(void **state)
 	struct timespec settle = { .tv_nsec = 30000000 };
 
 	for (int i = 0; i < 200; i++) {
-		struct guestfs_result res = must(r, FILES_WRITE, (struct guestfs_args){ .handle = h,
-			.data = &"abcdefgh"[i % 8], .data_len = 1 });
+		struct guestfs_result res = must(r, FILES_WRITE,
+			(struct guestfs_args){
+				.handle = h, .data = &"abcdefgh"[i % 8], .data_len = 1 });
 		assert_true(res.attr.version != seen);
 		seen = res.attr.version;
 		guestfs_result_free(&res);
@@ -161,7 +171,12 @@ static void version_changes_with_content(void **state)
 	guestfs_drop(r->fs, 0, h);
 }
 
-struct seen { size_t n; char names[8][256]; size_t lens[8]; bool far; };
+struct seen {
+	size_t n;
+	char names[8][256];
+	size_t lens[8];
+	bool far;
+};
 
 static int see(void *arg, const struct guestfs_entry *en, struct err *e)
 {
@@ -203,7 +218,10 @@ static void listing_gives_names_as_bytes(void **state)
 {
 	struct files_rig *r = *state;
 	static const char *const names[] = { "plain", "a b", "tab\tx", "new\nline", "q\"b\\s",
-		"bad\xff" "one", "bad\xfe" "two" };
+		"bad\xff"
+		"one",
+		"bad\xfe"
+		"two" };
 	struct seen s = { .n = 0 };
 	char path[64];
 
@@ -215,7 +233,9 @@ static void listing_gives_names_as_bytes(void **state)
 	assert_int_equal(s.n, ARRAY_LEN(names));
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
 		assert_true(saw(&s, names[i]));
-	MUST(r, FILES_REMOVE, .path = "/bad\xff" "one");
+	MUST(r, FILES_REMOVE,
+		.path = "/bad\xff"
+			"one");
 	assert_int_equal(files_rig_count(r->dir), (int)ARRAY_LEN(names) - 1);
 }
 
@@ -255,8 +275,9 @@ static void holes_stay_holes(void **state)
 {
 	struct files_rig *r = *state;
 	uint64_t h = opened(r, "/f", FILES_O_READ | FILES_O_WRITE | FILES_O_CREATE);
-	struct guestfs_result res = must(r, FILES_WRITE, (struct guestfs_args){ .handle = h,
-		.offset = 8 * 1024 * 1024, .data = "end", .data_len = 3 });
+	struct guestfs_result res = must(r, FILES_WRITE,
+		(struct guestfs_args){
+			.handle = h, .offset = 8 * 1024 * 1024, .data = "end", .data_len = 3 });
 
 	assert_int_equal(res.attr.size, 8 * 1024 * 1024 + 3);
 	assert_true(res.attr.blocks < 1024);
@@ -283,15 +304,15 @@ static void copy_moves_bytes_inside(void **state)
 	files_rig_write(files_rig_path(r, "/a"), big, 5000000);
 	uint64_t in = opened(r, "/a", FILES_O_READ);
 	uint64_t out = opened(r, "/b", FILES_O_WRITE | FILES_O_CREATE);
-	struct guestfs_result res = must(r, FILES_COPY, (struct guestfs_args){ .handle = in,
-		.handle2 = out, .length = 1u << 30 });
+	struct guestfs_result res = must(r, FILES_COPY,
+		(struct guestfs_args){ .handle = in, .handle2 = out, .length = 1u << 30 });
 	assert_int_equal(res.value, 5000000);
 	guestfs_result_free(&res);
 	_cleanup_free_ char *got = files_rig_read(files_rig_path(r, "/b"), &len);
 	assert_int_equal(len, 5000000);
 	assert_memory_equal(got, big, len);
-	REFUSES(r, FILES_COPY, ERR_INVALID_REQUEST, EINVAL, .path = "/a", .path2 = "/a", .offset = 0,
-		.offset2 = 10, .length = 100);
+	REFUSES(r, FILES_COPY, ERR_INVALID_REQUEST, EINVAL, .path = "/a", .path2 = "/a",
+		.offset = 0, .offset2 = 10, .length = 100);
 	guestfs_drop(r->fs, 0, in);
 	guestfs_drop(r->fs, 0, out);
 }
@@ -299,18 +320,21 @@ static void copy_moves_bytes_inside(void **state)
 static void xattrs_follow_the_rule(void **state)
 {
 	struct files_rig *r = *state;
-	struct guestfs_args set = { .path = "/f", .path2 = "user.k", .data = "v\0w", .data_len = 3 };
+	struct guestfs_args set = {
+		.path = "/f", .path2 = "user.k", .data = "v\0w", .data_len = 3
+	};
 	struct guestfs_result res;
 	struct err e = ERR_NULL;
 
 	put(r, "/f", "");
-	REFUSES(r, FILES_XATTR_GET, ERR_NOT_FOUND, ENODATA, .path = "/f", .path2 = "security.selinux");
+	REFUSES(r, FILES_XATTR_GET, ERR_NOT_FOUND, ENODATA, .path = "/f",
+		.path2 = "security.selinux");
 	REFUSES(r, FILES_XATTR_GET, ERR_UNSUPPORTED, EOPNOTSUPP, .path = "/f",
 		.path2 = "system.posix_acl_access");
 	REFUSES(r, FILES_XATTR_SET, ERR_CONFLICT, EPERM, .path = "/f", .path2 = "user.sbx.error",
 		.data = "x", .data_len = 1);
-	REFUSES(r, FILES_XATTR_SET, ERR_CONFLICT, EPERM, .path = "/f", .path2 = "trusted.x", .data = "x",
-		.data_len = 1);
+	REFUSES(r, FILES_XATTR_SET, ERR_CONFLICT, EPERM, .path = "/f", .path2 = "trusted.x",
+		.data = "x", .data_len = 1);
 	if (guestfs_call(r->fs, FILES_XATTR_SET, &set, &res, &e) < 0 && e.sys == EOPNOTSUPP)
 		skip();
 	guestfs_result_free(&res);
@@ -322,8 +346,8 @@ static void xattrs_follow_the_rule(void **state)
 	assert_int_equal(res.data_len, 7);
 	assert_string_equal(res.data, "user.k");
 	guestfs_result_free(&res);
-	REFUSES(r, FILES_XATTR_SET, ERR_CONFLICT, EEXIST, .path = "/f", .path2 = "user.k", .data = "x",
-		.data_len = 1, .mode = 1);
+	REFUSES(r, FILES_XATTR_SET, ERR_CONFLICT, EEXIST, .path = "/f", .path2 = "user.k",
+		.data = "x", .data_len = 1, .mode = 1);
 	MUST(r, FILES_XATTR_REMOVE, .path = "/f", .path2 = "user.k");
 	REFUSES(r, FILES_XATTR_GET, ERR_NOT_FOUND, ENODATA, .path = "/f", .path2 = "user.k");
 }
@@ -370,8 +394,11 @@ static void silent_client_loses_its_handles(void **state)
 
 	(void)state;
 	files_rig_init(&r, "fake", 1);
-	res = must(&r, FILES_OPEN, (struct guestfs_args){ .path = "/f", .client = 9, .mode = 0644,
-		.flags = FILES_O_WRITE | FILES_O_CREATE });
+	res = must(&r, FILES_OPEN,
+		(struct guestfs_args){ .path = "/f",
+			.client = 9,
+			.mode = 0644,
+			.flags = FILES_O_WRITE | FILES_O_CREATE });
 	uint64_t h = res.handle;
 	guestfs_result_free(&res);
 	MUST(&r, FILES_WRITE, .handle = h, .client = 9, .data = "abc", .data_len = 3);
@@ -422,8 +449,8 @@ static void write_drops_setid_bits(void **state)
 	put(r, "/f", "x");
 	assert_int_equal(chmod(files_rig_path(r, "/f"), 06755), 0);
 	uint64_t h = opened(r, "/f", FILES_O_WRITE);
-	struct guestfs_result res = must(r, FILES_WRITE, (struct guestfs_args){ .handle = h,
-		.data = "y", .data_len = 1 });
+	struct guestfs_result res = must(
+		r, FILES_WRITE, (struct guestfs_args){ .handle = h, .data = "y", .data_len = 1 });
 	assert_int_equal(res.attr.mode & 07777, 0755);
 	guestfs_result_free(&res);
 	assert_int_equal(stat(files_rig_path(r, "/f"), &st), 0);
@@ -431,14 +458,18 @@ static void write_drops_setid_bits(void **state)
 	guestfs_drop(r->fs, 0, h);
 }
 
-#define T(text, fn)                                                                             \
-	{ .name = text, .test_func = fn, .setup_func = files_rig_up, .teardown_func = files_rig_down }
+#define T(text, fn)                                                                                \
+	{                                                                                          \
+		.name = text, .test_func = fn, .setup_func = files_rig_up,                         \
+		.teardown_func = files_rig_down                                                    \
+	}
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T("handles read, write and truncate", handles_read_write_and_truncate),
 		T("handles survive unlink and rename", handles_survive_unlink_and_rename),
-		T("mode at creation counts, exclusive is exact", created_mode_counts_and_open_is_exact),
+		T("mode at creation counts, exclusive is exact",
+			created_mode_counts_and_open_is_exact),
 		T("appends of many never mix", appends_of_many_never_mix),
 		T("attributes are set and told", attributes_are_set_and_told),
 		T("version changes with content", version_changes_with_content),
@@ -447,8 +478,10 @@ int main(void)
 		T("holes stay holes", holes_stay_holes),
 		T("copy moves bytes inside", copy_moves_bytes_inside),
 		T("extended attributes follow the rule", xattrs_follow_the_rule),
-		T("handles belong to a client and are bounded", handles_belong_to_a_client_and_are_bounded),
-		{ .name = "silent client loses its handles", .test_func = silent_client_loses_its_handles },
+		T("handles belong to a client and are bounded",
+			handles_belong_to_a_client_and_are_bounded),
+		{ .name = "silent client loses its handles",
+			.test_func = silent_client_loses_its_handles },
 		T("dead worker is unavailable, ended sandbox conflict", dead_worker_is_unavailable),
 		T("statfs tells space", statfs_tells_space),
 		T("write drops set-id bits", write_drops_setid_bits),

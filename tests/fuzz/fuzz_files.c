@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The front against a file worker that answers with the input's bytes: the first byte picks the call,
- * the second whether the frame's length is the input's or the true one, then come length and value,
- * then the rest of the answer. A call ends with a result within its bounds, or with an error. */
+/* The front against a file worker that answers with the input's bytes: the first byte picks the
+ * call, the second whether the frame's length is the input's or the true one, then come length and
+ * value, then the rest of the answer. A call ends with a result within its bounds, or with an
+ * error. */
 #include "tests/fuzz/fuzz.h"
 
 #include "sandboxd/backend/guestfs.h"
@@ -29,13 +30,15 @@ static int files_entry(void *arg, const struct guestfs_entry *en, struct err *e)
 	(void)e;
 	promise(en->name_len > 0 && en->name_len <= 255 && strlen(en->name) == en->name_len);
 	promise(!strchr(en->name, '/') && strcmp(en->name, ".") && strcmp(en->name, ".."));
-	promise(!en->target || (strlen(en->target) == en->target_len && en->target_len < FILES_PATH_MAX));
+	promise(!en->target ||
+		(strlen(en->target) == en->target_len && en->target_len < FILES_PATH_MAX));
 	promise(en->attr.size <= INT64_MAX);
 	++*n;
 	return 0;
 }
 
-static void files_expired(void *arg, const char *path, uint64_t read, uint64_t written, bool changed)
+static void files_expired(
+	void *arg, const char *path, uint64_t read, uint64_t written, bool changed)
 {
 	(void)arg;
 	(void)changed;
@@ -62,8 +65,12 @@ static void files_say(int fd, enum files_op op, struct supply *s)
 
 static void files_ask(struct guestfs *fs, enum files_op op)
 {
-	struct guestfs_args a = { .path = "/a", .path2 = "/b", .handle = op == FILES_CLOSE, .length = 4096,
-		.data = "abc", .data_len = 3 };
+	struct guestfs_args a = { .path = "/a",
+		.path2 = "/b",
+		.handle = op == FILES_CLOSE,
+		.length = 4096,
+		.data = "abc",
+		.data_len = 3 };
 	struct guestfs_result r = { .data = NULL };
 	struct guestfs_page page = { .cursor = 0 };
 	struct err e = ERR_NULL;

@@ -32,8 +32,8 @@ static void worker_path(char *out, size_t size)
 		snprintf(out, size, "%s/bin/sbx-worker", dirname(dirname(dirname(self))));
 }
 
-static void become_worker(const char *path, int control, int root, const char *mode,
-	unsigned expire_secs)
+static void become_worker(
+	const char *path, int control, int root, const char *mode, unsigned expire_secs)
 {
 	char secs[16];
 
@@ -198,8 +198,8 @@ struct guestfs_result must(struct files_rig *r, enum files_op op, struct guestfs
 	return res;
 }
 
-void refuses(struct files_rig *r, enum files_op op, struct guestfs_args a, enum err_code code,
-	int sys)
+void refuses(
+	struct files_rig *r, enum files_op op, struct guestfs_args a, enum err_code code, int sys)
 {
 	struct err e = ERR_NULL;
 	struct guestfs_result res = { .data = NULL };
@@ -207,13 +207,14 @@ void refuses(struct files_rig *r, enum files_op op, struct guestfs_args a, enum 
 	if (guestfs_call(r->fs, op, &a, &res, &e) == 0)
 		fail_msg("op %d %s: was carried out", op, a.path ? a.path : "");
 	if (e.code != code || (sys && e.sys != sys))
-		fail_msg("op %d %s: %s %d: %s", op, a.path ? a.path : "", err_word(e.code), e.sys, e.msg);
+		fail_msg("op %d %s: %s %d: %s", op, a.path ? a.path : "", err_word(e.code), e.sys,
+			e.msg);
 }
 
 uint64_t opened(struct files_rig *r, const char *path, unsigned flags)
 {
-	struct guestfs_result res = must(r, FILES_OPEN, (struct guestfs_args){ .path = path,
-		.flags = flags | FILES_FOLLOW, .mode = 0644 });
+	struct guestfs_result res = must(r, FILES_OPEN,
+		(struct guestfs_args){ .path = path, .flags = flags | FILES_FOLLOW, .mode = 0644 });
 	uint64_t h = res.handle;
 
 	assert_true(h != 0);

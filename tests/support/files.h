@@ -8,14 +8,14 @@
 #include <sys/types.h>
 
 struct files_rig {
-	char dir[64];  /* the guest's root */
-	char out[64];  /* a folder beside it, to which nothing may lead */
+	char dir[64]; /* the guest's root */
+	char out[64]; /* a folder beside it, to which nothing may lead */
 	int control;
 	pid_t pid;
 	struct guestfs *fs;
 };
-/* Fails the test when the worker does not start. mode: "fake" or "linux". expire_secs 0: the worker's
- * own. */
+/* Fails the test when the worker does not start. mode: "fake" or "linux". expire_secs 0: the
+ * worker's own. */
 void files_rig_init(struct files_rig *r, const char *mode, unsigned expire_secs);
 void files_rig_fini(struct files_rig *r);
 /* Formats a path below the root into one of eight rotating buffers. */
@@ -35,14 +35,15 @@ int files_rig_down(void **state);
 
 /* Carries out, expects success. */
 struct guestfs_result must(struct files_rig *r, enum files_op op, struct guestfs_args a);
-#define MUST(r, op, ...)                                                              \
-	do {                                                                          \
-		struct guestfs_result res_ = must(r, op, (struct guestfs_args){ __VA_ARGS__ }); \
-		guestfs_result_free(&res_);                                           \
+#define MUST(r, op, ...)                                                                           \
+	do {                                                                                       \
+		struct guestfs_result res_ = must(r, op, (struct guestfs_args){ __VA_ARGS__ });    \
+		guestfs_result_free(&res_);                                                        \
 	} while (0)
 /* Expects this refusal; sys 0: any. */
-void refuses(struct files_rig *r, enum files_op op, struct guestfs_args a, enum err_code code, int sys);
-#define REFUSES(r, op, code, sys, ...) \
+void refuses(
+	struct files_rig *r, enum files_op op, struct guestfs_args a, enum err_code code, int sys);
+#define REFUSES(r, op, code, sys, ...)                                                             \
 	refuses(r, op, (struct guestfs_args){ __VA_ARGS__ }, code, sys)
 /* A handle, following links, made 0644. */
 uint64_t opened(struct files_rig *r, const char *path, unsigned flags);

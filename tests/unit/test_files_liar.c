@@ -12,23 +12,26 @@
 #include <sys/stat.h>
 
 struct reply {
-	uint32_t len;            /* of the frame; 0: what fits */
-	uint16_t op;             /* 0: the request's */
+	uint32_t len; /* of the frame; 0: what fits */
+	uint16_t op;  /* 0: the request's */
 	uint64_t tag_add;
 	int64_t value;
 	struct files_rep rep;
 	const void *data;
 	size_t data_len;
-	size_t cut;              /* bytes left out at the end; then the connection is closed */
+	size_t cut; /* bytes left out at the end; then the connection is closed */
 };
 struct row {
 	const char *name;
 	enum files_op op;
 	struct guestfs_args a;
 	struct reply r;
-	enum err_code code;      /* ERR_NONE: the call succeeds */
+	enum err_code code; /* ERR_NONE: the call succeeds */
 };
-struct peer { int fd; const struct row *row; };
+struct peer {
+	int fd;
+	const struct row *row;
+};
 
 static void answer(int fd, const struct proto_frame *q, const struct reply *r)
 {
@@ -123,9 +126,15 @@ static void check_row(void **state)
 	assert_int_equal(e.code, row->code);
 }
 
-#define ATTR { .mode = S_IFREG | 0644, .size = 3 }
+#define ATTR                                                                                       \
+	{                                                                                          \
+		.mode = S_IFREG | 0644, .size = 3                                                  \
+	}
 /* Entries as a worker would pack them. */
-struct packed_entry { struct files_entry head; char name[16]; } __attribute__((packed));
+struct packed_entry {
+	struct files_entry head;
+	char name[16];
+} __attribute__((packed));
 static const struct packed_entry
 	slash = { { .attr = ATTR, .name_len = 3 }, "a/b" },
 	dotdot = { { .attr = ATTR, .name_len = 2 }, ".." },
@@ -138,11 +147,19 @@ static const struct packed_entry
 	wide = { { .attr = { .size = UINT64_MAX }, .name_len = 3 }, "abc" },
 	good = { { .attr = ATTR, .name_len = 3 }, "abc" };
 #define ENTRY(x, n) .data = &(x), .data_len = sizeof(struct files_entry) + (n)
-#define END { .flags = FILES_REP_END }
+#define END                                                                                        \
+	{                                                                                          \
+		.flags = FILES_REP_END                                                             \
+	}
 
-#define A(...) { __VA_ARGS__ }
-#define ROW(text, want, what, args, ...) \
-	{ .name = text, .op = what, .a = args, .r = { __VA_ARGS__ }, .code = want }
+#define A(...)                                                                                     \
+	{                                                                                          \
+		__VA_ARGS__                                                                        \
+	}
+#define ROW(text, want, what, args, ...)                                                           \
+	{                                                                                          \
+		.name = text, .op = what, .a = args, .r = { __VA_ARGS__ }, .code = want            \
+	}
 #define STAT(text, want, ...) ROW(text, want, FILES_STAT, { .path = "/" }, __VA_ARGS__)
 #define LIST(text, want, ...) ROW(text, want, FILES_LIST, { .path = "/" }, __VA_ARGS__)
 static const struct row rows[] = {
@@ -151,7 +168,8 @@ static const struct row rows[] = {
 	STAT("wrong operation", ERR_INTERNAL, .op = FILES_OPEN),
 	STAT("frame shorter than its head", ERR_INTERNAL, .len = 8),
 	STAT("frame of four gigabytes", ERR_INTERNAL, .len = 0xffffffff),
-	STAT("frame larger than this answer may be", ERR_INTERNAL, .len = sizeof(struct files_rep) + 4097),
+	STAT("frame larger than this answer may be", ERR_INTERNAL,
+		.len = sizeof(struct files_rep) + 4097),
 	STAT("data length beside the frame's", ERR_INTERNAL, .rep = { .data_len = 5 }),
 	STAT("cut in the head", ERR_UNAVAILABLE, .cut = sizeof(struct files_rep) + 4),
 	STAT("cut in the attributes", ERR_UNAVAILABLE, .cut = 4),
@@ -163,7 +181,8 @@ static const struct row rows[] = {
 	STAT("not a regular file is 400", ERR_INVALID_REQUEST, .value = -FILES_E_NOTREG),
 	STAT("system file is refused", ERR_REFUSED, .value = -FILES_E_REFUSED),
 	STAT("raced path is a conflict", ERR_CONFLICT, .value = -FILES_E_RACED),
-	STAT("size above 2^63", ERR_INTERNAL, .rep = { .attr = { .mode = S_IFREG, .size = UINT64_MAX } }),
+	STAT("size above 2^63", ERR_INTERNAL,
+		.rep = { .attr = { .mode = S_IFREG, .size = UINT64_MAX } }),
 	STAT("a second of 1e9 nanoseconds", ERR_INTERNAL,
 		.rep = { .attr = { .mode = S_IFREG, .mtime = { .nsec = 1000000000 } } }),
 	STAT("mode of 32 bits", ERR_INTERNAL, .rep = { .attr = { .mode = 0xffffffff } }),
@@ -180,15 +199,19 @@ static const struct row rows[] = {
 	LIST("entry's size above 2^63", ERR_INTERNAL, .rep = END, ENTRY(wide, 3)),
 	LIST("half an entry", ERR_INTERNAL, .rep = END, .data = &good, .data_len = 20),
 	LIST("page that neither ends nor goes on", ERR_INTERNAL, .value = 0),
-	ROW("open without a handle", ERR_INTERNAL, FILES_OPEN, A(.path = "/"), .rep = { .attr = ATTR }),
+	ROW("open without a handle", ERR_INTERNAL, FILES_OPEN, A(.path = "/"),
+		.rep = { .attr = ATTR }),
 	ROW("inline data that nobody wanted", ERR_INTERNAL, FILES_OPEN, A(.path = "/"),
 		.rep = { .handle = 1, .attr = ATTR }, .data = "abc", .data_len = 3),
-	ROW("more data than the buffer", ERR_INTERNAL, FILES_READ, A(.handle = 1), .data = "0123456789abcdef!",
-		.data_len = 17),
-	ROW("wrote more than was given", ERR_INTERNAL, FILES_WRITE, A(.handle = 1, .data = "x", .data_len = 1), .value = 2),
-	ROW("copied more than was asked", ERR_INTERNAL, FILES_COPY, A(.handle = 1, .handle2 = 2, .length = 10), .value = 11),
+	ROW("more data than the buffer", ERR_INTERNAL, FILES_READ, A(.handle = 1),
+		.data = "0123456789abcdef!", .data_len = 17),
+	ROW("wrote more than was given", ERR_INTERNAL, FILES_WRITE,
+		A(.handle = 1, .data = "x", .data_len = 1), .value = 2),
+	ROW("copied more than was asked", ERR_INTERNAL, FILES_COPY,
+		A(.handle = 1, .handle2 = 2, .length = 10), .value = 11),
 	ROW("upload without a handle", ERR_INTERNAL, FILES_PUT_BEGIN, A(.path = "/"), .value = 0),
-	ROW("half a statfs", ERR_INTERNAL, FILES_STATFS, A(.path = "/"), .data = "abc", .data_len = 3),
+	ROW("half a statfs", ERR_INTERNAL, FILES_STATFS, A(.path = "/"), .data = "abc",
+		.data_len = 3),
 	ROW("count of bytes above 2^63", ERR_INTERNAL, FILES_CLOSE, A(.handle = 1),
 		.rep = { .bytes_written = UINT64_MAX }),
 };

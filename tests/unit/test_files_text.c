@@ -14,12 +14,17 @@ static const struct row {
 		"\"name\":\"q\\\"\\\\\\n\\t\\u0001\\u007f\"" },
 	{ "UTF-8 stays", "h\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80",
 		"\"name\":\"h\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\"" },
-	{ "bad byte is shown with its digits", "bad\xff" "one",
+	{ "bad byte is shown with its digits",
+		"bad\xff"
+		"one",
 		"\"name\":\"bad" BAD "FFone\",\"name_b64\":\"YmFk/29uZQ==\"" },
-	{ "another bad byte is shown differently", "bad\xfe" "one",
+	{ "another bad byte is shown differently",
+		"bad\xfe"
+		"one",
 		"\"name\":\"bad" BAD "FEone\",\"name_b64\":\"YmFk/m9uZQ==\"" },
 	{ "genuine U+FFFD cannot be taken for a bad byte", "bad" BAD "FFone",
-		"\"name\":\"bad" BAD "EF" BAD "BF" BAD "BDFFone\",\"name_b64\":\"YmFk77+9RkZvbmU=\"" },
+		"\"name\":\"bad" BAD "EF" BAD "BF" BAD
+		"BDFFone\",\"name_b64\":\"YmFk77+9RkZvbmU=\"" },
 	{ "half a character is bad", "x\xe2\x82",
 		"\"name\":\"x" BAD "E2" BAD "82\",\"name_b64\":\"eOKC\"" },
 	{ "surrogate is bad", "\xed\xa0\x80",
@@ -48,9 +53,15 @@ static void check_row(void **state)
 
 static void attributes_are_json(void **state)
 {
-	struct files_attr a = { .mode = S_IFLNK | 0777, .uid = 1001, .gid = 1001, .nlink = 1, .size = 3,
-		.mtime = { .sec = 981173106, .nsec = 5 }, .atime = { .sec = -2, .nsec = 500000000 },
-		.version = 0xabc, .ino = UINT64_MAX };
+	struct files_attr a = { .mode = S_IFLNK | 0777,
+		.uid = 1001,
+		.gid = 1001,
+		.nlink = 1,
+		.size = 3,
+		.mtime = { .sec = 981173106, .nsec = 5 },
+		.atime = { .sec = -2, .nsec = 500000000 },
+		.version = 0xabc,
+		.ino = UINT64_MAX };
 	struct text t = TEXT_NULL;
 	json_t *o = NULL;
 
@@ -87,9 +98,11 @@ int main(void)
 	size_t n = ARRAY_LEN(rows);
 
 	for (size_t i = 0; i < n; i++)
-		tests[i] = (struct CMUnitTest){ .name = rows[i].title, .test_func = check_row,
+		tests[i] = (struct CMUnitTest){ .name = rows[i].title,
+			.test_func = check_row,
 			.initial_state = (void *)(uintptr_t)&rows[i] };
-	tests[n] = (struct CMUnitTest){ .name = "attributes are JSON", .test_func = attributes_are_json };
+	tests[n] = (struct CMUnitTest){ .name = "attributes are JSON",
+		.test_func = attributes_are_json };
 	tests[n + 1] = (struct CMUnitTest){ .name = "text keeps its limit",
 		.test_func = text_keeps_its_limit };
 	return run_table(tests);
