@@ -50,6 +50,12 @@ struct proc *proc_ref(struct proc *p)
 	return p;
 }
 
+/* Hundreds of ended processes must not hold a descriptor each. Lock held; the caller closes it. */
+static int idle_fd(struct proc *p)
+{
+	return p->refs == 1 && p->listed && p->state == PROC_EXITED ? steal_fd(&p->spool_fd) : -1;
+}
+
 void proc_unref(struct proc *p)
 {
 	_cleanup_close_ int fd = -1;
@@ -59,9 +65,7 @@ void proc_unref(struct proc *p)
 		return;
 	pthread_mutex_lock(&p->sandbox->lock);
 	last = --p->refs == 0;
-	/* Hundreds of ended processes must not hold a descriptor each. */
-	if (p->refs == 1 && p->listed && p->state == PROC_EXITED)
-		fd = steal_fd(&p->spool_fd);
+	fd = idle_fd(p);
 	pthread_mutex_unlock(&p->sandbox->lock);
 	if (last)
 		proc_free(p);
@@ -318,6 +322,8 @@ void proc_sandbox_ended(struct sandbox *s)
 		proc_tell_exited(p);
 		if (p->start_logged)
 			proc_log_exited(p);
+		int fd = idle_fd(p);
+		close_p(&fd);
 	}
 	spool_drop_spare(s);
 }

@@ -311,6 +311,43 @@ static void a_client_that_leaves_takes_its_run_with_it(void **state)
 	rig_wait(sleeper_is_gone, NULL, 10000);
 }
 
+struct begun {
+	const char *box;
+};
+
+static bool has_begun(void *arg)
+{
+	const struct begun *b = arg;
+	_cleanup_answer_ struct answer a =
+		rig_send(rig, "GET", rig_path("/v1/sandboxes/%s/processes/1/output/stdout", b->box),
+			NULL, NULL, NULL, 0);
+
+	return a.status == 200 && a.len > 0;
+}
+
+static void a_run_ends_with_its_sandbox(void **state)
+{
+	static const char body[] = "{\"argv\":[\"sh\",\"-c\",\"echo begun; exec sleep 60\"]}";
+	const char *box = rig_sandbox(rig, NULL);
+	int fd = rig_open(rig, "POST", rig_path("/v1/sandboxes/%s/run", box), NULL, NULL, body,
+		sizeof(body) - 1);
+	struct begun b = { .box = box };
+	json_t *r;
+	size_t n;
+
+	(void)state;
+	rig_wait(has_begun, &b, 10000);
+	json_decref(rig_json(rig, "DELETE", rig_path("/v1/sandboxes/%s", box), NULL, 204));
+	_cleanup_answer_ struct answer a = httpc_answer(fd);
+	close(fd);
+	assert_answer(&a, 200, NULL);
+	r = answer_json(&a);
+	_cleanup_free_ char *out = text_of(r, "stdout", &n);
+	assert_string_equal(out, "begun\n");
+	assert_int_equal(json_integer_value(json_object_get(r, "exit_code")), 137);
+	json_decref(r);
+}
+
 /* SEC-1 and suite items 41, 42: the log knows program, count and hash, and no text. */
 static void events_of_a_run_hold_a_hash_of_its_arguments(void **state)
 {
@@ -361,6 +398,7 @@ int main(void)
 		cmocka_unit_test(nothing_of_the_server_is_inherited),
 		cmocka_unit_test(unknown_and_ended_sandboxes_refuse_a_run),
 		cmocka_unit_test(a_client_that_leaves_takes_its_run_with_it),
+		cmocka_unit_test(a_run_ends_with_its_sandbox),
 		cmocka_unit_test(events_of_a_run_hold_a_hash_of_its_arguments),
 	};
 

@@ -111,6 +111,46 @@ static void closed_input_of_a_living_process_is_refused(void **state)
 	assert_int_equal(exit_code(pid), 137);
 }
 
+static void input_of_64_mib_is_taken_and_one_byte_more_is_not(void **state)
+{
+	enum { MOST = 64 * 1024 * 1024 };
+	char *data = calloc(1, MOST + 1);
+	json_int_t pid = start("{\"argv\":[\"wc\",\"-c\"]}");
+
+	(void)state;
+	assert_non_null(data);
+	for (int more = 1; more >= 0; more--) {
+		_cleanup_answer_ struct answer a =
+			rig_send(rig, "POST", path_of(pid, "/stdin?close=1"), NULL,
+				"application/octet-stream", data, (size_t)MOST + (size_t)more);
+		assert_answer(&a, more ? 413 : 204, more ? "invalid_request" : NULL);
+	}
+	free(data);
+	assert_int_equal(exit_code(pid), 0);
+	_cleanup_answer_ struct answer a =
+		rig_send(rig, "GET", path_of(pid, "/output/stdout"), NULL, NULL, NULL, 0);
+	assert_string_equal(a.body, "67108864\n");
+}
+
+static void input_that_nobody_reads_ends_with_its_client(void **state)
+{
+	static char data[150000]; /* more than a pipe takes, less than a socket */
+	json_int_t pid = start("{\"argv\":[\"sleep\",\"60\"]}");
+	int fd = rig_open(rig, "POST", path_of(pid, "/stdin"), NULL, "application/octet-stream",
+		data, sizeof(data));
+
+	(void)state;
+	assert_true(httpc_silent(fd, 200)); /* it waits, and for longer than this */
+	close(fd);
+	assert_int_equal(signal_to(pid, "{\"signal\":\"KILL\"}"), 204);
+	assert_int_equal(exit_code(pid), 137);
+	fd = rig_open(rig, "POST", path_of(start("{\"argv\":[\"sleep\",\".3\"]}"), "/stdin"), NULL,
+		"application/octet-stream", data, sizeof(data));
+	_cleanup_answer_ struct answer a = httpc_answer(fd);
+	close(fd);
+	assert_answer(&a, 409, "conflict"); /* the process has exited meanwhile */
+}
+
 static void signals_reach_the_whole_group(void **state)
 {
 	static const struct {
@@ -317,6 +357,8 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(input_stays_open_until_it_is_closed),
 		cmocka_unit_test(closed_input_of_a_living_process_is_refused),
+		cmocka_unit_test(input_of_64_mib_is_taken_and_one_byte_more_is_not),
+		cmocka_unit_test(input_that_nobody_reads_ends_with_its_client),
 		cmocka_unit_test(signals_reach_the_whole_group),
 		cmocka_unit_test(wrong_signals_are_refused_after_the_process_is_found),
 		cmocka_unit_test(unknown_processes_are_not_found),
