@@ -274,7 +274,10 @@ int handle_process_stdin(struct call *c, struct err *e)
 {
 	struct input *in = c->state;
 
-	if (in->close_after && proc_stdin(in->p, NULL, 0, true, http_client_fd(c->req), e) < 0)
+	/* A conflict now means that the process took the last byte and has ended meanwhile (a closed
+	 * input was refused at the beginning): its input is closed, as was asked. */
+	if (in->close_after && proc_stdin(in->p, NULL, 0, true, http_client_fd(c->req), e) < 0 &&
+	    e->code != ERR_CONFLICT)
 		return -1;
 	return reply_empty(c);
 }
