@@ -43,18 +43,20 @@ long long number_of(const char *text, long long max, const char *what)
 
 	if (*text >= '0' && *text <= '9' && !*end && n <= max)
 		return n;
-	complain(EXIT_USAGE, "%s: a whole number from 0 to %lld is expected, not %s", what, max, text);
+	complain(EXIT_USAGE, "%s: a whole number from 0 to %lld is expected, not %s", what, max,
+		text);
 	return -1;
 }
 
 void usage_of(FILE *f, const struct command *cmd)
 {
 	if (cmd->brief && cmd->verb)
-		fprintf(f, "usage: sbx %s [OPTION...] %s\n       sbx %s %s ...\n", cmd->brief, cmd->args,
-			cmd->noun, cmd->verb);
+		fprintf(f, "usage: sbx %s [OPTION...] %s\n       sbx %s %s ...\n", cmd->brief,
+			cmd->args, cmd->noun, cmd->verb);
 	else
-		fprintf(f, "usage: sbx %s%s%s [OPTION...] %s\n", cmd->verb || !cmd->brief ? cmd->noun : cmd->brief,
-			cmd->verb ? " " : "", cmd->verb ? cmd->verb : "", cmd->args);
+		fprintf(f, "usage: sbx %s%s%s [OPTION...] %s\n",
+			cmd->verb || !cmd->brief ? cmd->noun : cmd->brief, cmd->verb ? " " : "",
+			cmd->verb ? cmd->verb : "", cmd->args);
 }
 
 static const struct command *find_brief(const char *word)
@@ -149,7 +151,8 @@ static int take_long(struct cli *c, int argc, char **argv, int *i)
 		return complain(-1, "--%s takes no value", option_rows[id].name);
 	if (id >= 0 && option_rows[id].value && !value) {
 		if (*i + 1 >= argc)
-			return complain(-1, "--%s needs %s", option_rows[id].name, option_rows[id].value);
+			return complain(
+				-1, "--%s needs %s", option_rows[id].name, option_rows[id].value);
 		value = argv[++*i];
 	}
 	return take(c, id, argv[*i - (value && !eq)], value ? value : "");

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define ANSWER_MAX (16 * 1024 * 1024)
+#define ANSWER_MAX     (16 * 1024 * 1024)
 #define LINE_MAX_BYTES (16 * 1024 * 1024)
 
 static int no_memory(struct sbx_error *e)
@@ -22,8 +22,11 @@ int ask(struct cli *c, const char *method, char *path, json_t *body, struct sbx_
 	_cleanup_free_ char *own = path;
 	_cleanup_json_ json_t *own_body = body;
 	_cleanup_free_ char *text = own_body ? json_text(own_body) : NULL;
-	struct sbx_request q = { .method = method, .path = own, .body = text,
-		.body_len = text ? strlen(text) : 0, .timeout_ms = -1 };
+	struct sbx_request q = { .method = method,
+		.path = own,
+		.body = text,
+		.body_len = text ? strlen(text) : 0,
+		.timeout_ms = -1 };
 
 	if (!own || (own_body && !text))
 		return no_memory(e);
@@ -125,8 +128,9 @@ static bool on_lines(void *arg, const void *buf, size_t len)
 int ask_lines(struct cli *c, char *path, struct lines *l, struct sbx_error *e)
 {
 	_cleanup_free_ char *own = path;
-	struct sbx_request q = { .method = "GET", .path = own, .timeout_ms = -1, .on_data = on_lines,
-		.arg = l };
+	struct sbx_request q = {
+		.method = "GET", .path = own, .timeout_ms = -1, .on_data = on_lines, .arg = l
+	};
 	int r;
 
 	if (!own)
@@ -137,7 +141,8 @@ int ask_lines(struct cli *c, char *path, struct lines *l, struct sbx_error *e)
 	free(l->buf);
 	l->buf = NULL;
 	if (r == 0 && l->broken) {
-		*e = (struct sbx_error){ .sys = EPROTO, .code = "protocol",
+		*e = (struct sbx_error){ .sys = EPROTO,
+			.code = "protocol",
 			.message = "the server sent a line that is too long" };
 		return -1;
 	}

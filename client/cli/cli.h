@@ -10,8 +10,8 @@
 #include <stdio.h>
 
 #define SBX_VERSION "0.1.0"
-#define EXIT_OURS 125 /* run: we or the server failed, not the command */
-#define EXIT_USAGE 2
+#define EXIT_OURS   125 /* run: we or the server failed, not the command */
+#define EXIT_USAGE  2
 
 enum opt {
 #define O(id, long, letter, value, help) OPT_##id,
@@ -26,7 +26,7 @@ struct option_row {
 };
 extern const struct option_row option_rows[OPT_COUNT];
 #define OPT_BIT(id) (1ULL << OPT_##id)
-#define OPTS_EVERYWHERE \
+#define OPTS_EVERYWHERE                                                                            \
 	(OPT_BIT(ENDPOINT) | OPT_BIT(TOKEN) | OPT_BIT(CA) | OPT_BIT(JSON) | OPT_BIT(HELP))
 
 struct cli;
@@ -44,11 +44,14 @@ extern const size_t n_commands;
 
 struct cli {
 	const struct command *cmd;
-	struct sbx *s;        /* NULL for OFFLINE commands until cli_connect() */
+	struct sbx *s; /* NULL for OFFLINE commands until cli_connect() */
 	bool json;
-	const char **pos;     /* arguments, NULL-terminated */
+	const char **pos; /* arguments, NULL-terminated */
 	int n_pos;
-	struct { enum opt id; const char *value; } *given; /* options in order */
+	struct {
+		enum opt id;
+		const char *value;
+	} * given; /* options in order */
 	int n_given;
 	/* Another way to run `argv`, tried when this user may not speak to the server; NULL: none.
 	 * Returns only when it cannot be gone. */
@@ -72,20 +75,20 @@ void usage_of(FILE *f, const struct command *cmd);
 int cli_connect(struct cli *c, struct sbx_error *e);
 
 /* out.c */
-int fail(const struct sbx_error *e);                      /* prints "sbx: ..."; 1 */
+int fail(const struct sbx_error *e); /* prints "sbx: ..."; 1 */
 int complain(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* As printf to standard output with every control byte of the text escaped but \n and \t. */
 void put_text(const char *text);
-void put_json(const char *text, size_t len);              /* as it came, and a line end */
+void put_json(const char *text, size_t len); /* as it came, and a line end */
 struct column {
 	const char *title, *key;
 	/* Owned text of a cell; NULL: the value itself. */
 	char *(*show)(json_t *row, const char *key);
 };
 void put_table(json_t *rows, const struct column *cols, size_t n);
-void put_members(json_t *object);                         /* "key  value" lines */
+void put_members(json_t *object); /* "key  value" lines */
 char *show_value(json_t *row, const char *key);
-char *show_age(json_t *row, const char *key);             /* of a time: "3m" */
+char *show_age(json_t *row, const char *key); /* of a time: "3m" */
 /* Flushes and closes; 1 when something could not be written. */
 int finish_output(void);
 
@@ -118,12 +121,12 @@ struct stream_conf {
 };
 /* Copies until the process ends; the exit code. Takes sock. */
 int stream_process(struct cli *c, int sock, const struct stream_conf *conf);
-int run_command(struct cli *c, const char *ref, const char *const *argv, const char *cwd,
-	bool tty, bool detach);
+int run_command(struct cli *c, const char *ref, const char *const *argv, const char *cwd, bool tty,
+	bool detach);
 /* `sbx --bin FILE ARG...`: the program FILE names, in the sandbox whose mount holds it. */
 int exec_bin(int argc, char **argv);
 
-bool tty_raw(void);           /* standard input; false when it is no terminal */
+bool tty_raw(void); /* standard input; false when it is no terminal */
 void tty_restore(void);
 bool tty_size(int *rows, int *cols);
 
@@ -133,6 +136,7 @@ int file_upload(struct cli *c, const char *ref, const char *path, int fd, struct
 /* One operation of the batch call; `op` is taken. */
 int file_op(struct cli *c, const char *ref, json_t *op, struct sbx_error *e);
 /* Entries of a folder as an array of objects with name, type and what more the server tells. */
-int dir_entries(struct cli *c, const char *ref, const char *path, json_t **ret, struct sbx_error *e);
+int dir_entries(
+	struct cli *c, const char *ref, const char *path, json_t **ret, struct sbx_error *e);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* sbx cp. A guest's listing is untrusted: on this side every name is one element below a folder that
- * was opened without following links, so that nothing is written outside the target. */
+/* sbx cp. A guest's listing is untrusted: on this side every name is one element below a folder
+ * that was opened without following links, so that nothing is written outside the target. */
 #include "client/cli/cmds.h"
 
 #include "common/sys/mem.h"
@@ -41,7 +41,8 @@ static const char *last_element(const char *path)
 
 static bool name_safe(const char *name)
 {
-	return name && *name && strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && !strchr(name, '/');
+	return name && *name && strcmp(name, ".") != 0 && strcmp(name, "..") != 0 &&
+	       !strchr(name, '/');
 }
 
 /* The bits that chmod takes, from a number or an octal string; -1: not told. */
@@ -55,8 +56,8 @@ static int mode_of(json_t *v)
 }
 
 /* A half-written file never carries the final name. */
-static int fetch_file(struct cli *c, const char *ref, const char *path, int dir, const char *name,
-	int mode)
+static int fetch_file(
+	struct cli *c, const char *ref, const char *path, int dir, const char *name, int mode)
 {
 	char tmp[64];
 	struct sbx_error e;
@@ -74,7 +75,8 @@ static int fetch_file(struct cli *c, const char *ref, const char *path, int dir,
 	if (mode >= 0 && (mode & 0111)) { /* only the execute bits, under our own umask */
 		struct stat st;
 		if (fstat(fd, &st) == 0)
-			(void)fchmod(fd, (st.st_mode & 0777) | ((st.st_mode & 0444) >> 2 & (mode_t)mode));
+			(void)fchmod(fd,
+				(st.st_mode & 0777) | ((st.st_mode & 0444) >> 2 & (mode_t)mode));
 	}
 	if (renameat(dir, tmp, dir, name) < 0) {
 		int code = local_error(name);
@@ -84,17 +86,21 @@ static int fetch_file(struct cli *c, const char *ref, const char *path, int dir,
 	return 0;
 }
 
-static int fetch_tree(struct cli *c, const char *ref, const char *path, int dir, const char *name, int depth);
+static int fetch_tree(
+	struct cli *c, const char *ref, const char *path, int dir, const char *name, int depth);
 
-static int fetch_entry(struct cli *c, const char *ref, const char *path, int dir, json_t *v, int depth)
+static int fetch_entry(
+	struct cli *c, const char *ref, const char *path, int dir, json_t *v, int depth)
 {
 	const char *name = json_string_value(json_object_get(v, "name"));
 	const char *type = json_string_value(json_object_get(v, "type"));
 	const char *target = json_string_value(json_object_get(v, "target"));
 	_cleanup_free_ char *below = NULL;
 
-	if (!name_safe(name) || !type || asprintf(&below, "%s/%s", strcmp(path, "/") ? path : "", name) < 0)
-		return complain(1, "%s: an entry was left out, its name cannot be a file's here", path);
+	if (!name_safe(name) || !type ||
+		asprintf(&below, "%s/%s", strcmp(path, "/") ? path : "", name) < 0)
+		return complain(
+			1, "%s: an entry was left out, its name cannot be a file's here", path);
 	if (!strcmp(type, "dir"))
 		return fetch_tree(c, ref, below, dir, name, depth + 1);
 	if (!strcmp(type, "file"))
@@ -106,7 +112,8 @@ static int fetch_entry(struct cli *c, const char *ref, const char *path, int dir
 	return complain(1, "%s: left out, it is neither file, folder nor link", below);
 }
 
-static int fetch_tree(struct cli *c, const char *ref, const char *path, int dir, const char *name, int depth)
+static int fetch_tree(
+	struct cli *c, const char *ref, const char *path, int dir, const char *name, int depth)
 {
 	_cleanup_json_ json_t *list = NULL;
 	_cleanup_close_ int fd = -1;
@@ -125,7 +132,7 @@ static int fetch_tree(struct cli *c, const char *ref, const char *path, int dir,
 	fd = openat(dir, name, O_DIRECTORY | O_CLOEXEC | (depth ? O_NOFOLLOW : 0));
 	if (fd < 0)
 		return local_error(name);
-	json_array_foreach(list, i, v)
+	json_array_foreach (list, i, v)
 		code |= fetch_entry(c, ref, path, fd, v, depth);
 	return code;
 }
@@ -165,15 +172,17 @@ static int set_mode(struct cli *c, const char *ref, const char *path, mode_t mod
 	if ((mode & 0777) == 0644)
 		return 0;
 	snprintf(octal, sizeof(octal), "%04o", (unsigned)(mode & 0777));
-	if (file_op(c, ref, json_pack("{s:s,s:s,s:s}", "op", "chmod", "path", path, "mode", octal), &e) < 0)
+	if (file_op(c, ref, json_pack("{s:s,s:s,s:s}", "op", "chmod", "path", path, "mode", octal),
+		    &e) < 0)
 		return e.status == 501 ? 0 : fail(&e);
 	return 0;
 }
 
-static int send_file(struct cli *c, const char *ref, int dir, const char *name, const char *path,
-	bool follow)
+static int send_file(
+	struct cli *c, const char *ref, int dir, const char *name, const char *path, bool follow)
 {
-	_cleanup_close_ int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW));
+	_cleanup_close_ int fd =
+		openat(dir, name, O_RDONLY | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW));
 	struct stat st;
 	struct sbx_error e;
 
@@ -193,8 +202,10 @@ static int send_link(struct cli *c, const char *ref, int dir, const char *name, 
 	if (n < 0)
 		return local_error(name);
 	target[n] = '\0';
-	if (file_op(c, ref, json_pack("{s:s,s:s,s:s}", "op", "symlink", "path", path, "target", target), &e) < 0 &&
-	    e.sys != EEXIST)
+	if (file_op(c, ref,
+		    json_pack("{s:s,s:s,s:s}", "op", "symlink", "path", path, "target", target),
+		    &e) < 0 &&
+		e.sys != EEXIST)
 		return fail(&e);
 	return 0;
 }
@@ -203,16 +214,19 @@ static int make_folder(struct cli *c, const char *ref, const char *path)
 {
 	struct sbx_error e;
 
-	if (file_op(c, ref, json_pack("{s:s,s:s,s:s}", "op", "mkdir", "path", path, "mode", "0755"), &e) == 0 ||
-	    e.sys == EEXIST)
+	if (file_op(c, ref, json_pack("{s:s,s:s,s:s}", "op", "mkdir", "path", path, "mode", "0755"),
+		    &e) == 0 ||
+		e.sys == EEXIST)
 		return 0;
 	/* A plain write makes the folders above a file by itself; only empty ones are lost. */
 	return e.status == 501 ? 0 : fail(&e);
 }
 
-static int send_tree(struct cli *c, const char *ref, int dir, const char *name, const char *path, int depth);
+static int send_tree(
+	struct cli *c, const char *ref, int dir, const char *name, const char *path, int depth);
 
-static int send_entry(struct cli *c, const char *ref, int dir, const char *name, const char *path, int depth)
+static int send_entry(
+	struct cli *c, const char *ref, int dir, const char *name, const char *path, int depth)
 {
 	_cleanup_free_ char *below = NULL;
 	struct stat st;
@@ -236,9 +250,11 @@ static void closedir_p(DIR **d)
 		closedir(*d);
 }
 
-static int send_tree(struct cli *c, const char *ref, int dir, const char *name, const char *path, int depth)
+static int send_tree(
+	struct cli *c, const char *ref, int dir, const char *name, const char *path, int depth)
 {
-	int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (depth ? O_NOFOLLOW : 0)), code;
+	int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (depth ? O_NOFOLLOW : 0)),
+	    code;
 	_cleanup_(closedir_p) DIR *d = fd < 0 ? NULL : fdopendir(fd);
 
 	if (!d || depth > DEPTH_MAX)
@@ -255,7 +271,8 @@ static bool is_remote_folder(struct cli *c, const char *ref, const char *path)
 {
 	struct sbx_error e;
 
-	return ask(c, "GET", sbx_path("/v1/sandboxes/%s/dirs?path=%S", ref, path), NULL, NULL, &e) == 0;
+	return ask(c, "GET", sbx_path("/v1/sandboxes/%s/dirs?path=%S", ref, path), NULL, NULL,
+		       &e) == 0;
 }
 
 static int copy_in(struct cli *c, const char *local, const char *ref, const char *path)
@@ -266,7 +283,10 @@ static int copy_in(struct cli *c, const char *local, const char *ref, const char
 	struct stat st;
 
 	if (!in && (slash || is_remote_folder(c, ref, path)))
-		target = asprintf(&target, "%s%s%s", path, slash ? "" : "/", last_element(local)) < 0 ? NULL : target;
+		target =
+			asprintf(&target, "%s%s%s", path, slash ? "" : "/", last_element(local)) < 0
+				? NULL
+				: target;
 	else
 		target = strdup(path);
 	if (!target)
@@ -286,10 +306,12 @@ int cmd_cp(struct cli *c)
 {
 	_cleanup_free_ char *from_ref = NULL, *to_ref = NULL;
 	const char *from = c->pos[0], *to = c->pos[1];
-	bool out = split_remote(c->pos[0], &from_ref, &from), in = split_remote(c->pos[1], &to_ref, &to);
+	bool out = split_remote(c->pos[0], &from_ref, &from),
+	     in = split_remote(c->pos[1], &to_ref, &to);
 
 	if (out && in)
-		return complain(EXIT_USAGE, "copy to this side first; one of FROM and TO must be here");
+		return complain(
+			EXIT_USAGE, "copy to this side first; one of FROM and TO must be here");
 	if (!out && !in)
 		return complain(EXIT_USAGE, "one of FROM and TO must be BOX:/PATH");
 	return out ? copy_out(c, from_ref, from, c->pos[1]) : copy_in(c, c->pos[0], to_ref, to);

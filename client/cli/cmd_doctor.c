@@ -27,7 +27,10 @@ static const struct {
 static json_t *finding_json(const char *name, const struct finding *f)
 {
 	return json_pack("{s:s,s:s,s:s,s:s}", "check", name, "result",
-		f->ok ? "ok" : f->optional ? "limited" : "missing", "detail", f->detail, "mend", f->mend);
+		f->ok         ? "ok"
+		: f->optional ? "limited"
+			      : "missing",
+		"detail", f->detail, "mend", f->mend);
 }
 
 static void put_finding(const char *name, const struct finding *f)
@@ -48,16 +51,17 @@ static void try_server(struct cli *c, struct finding *f)
 
 	if (cli_connect(c, &e) < 0 || ask(c, "GET", strdup("/v1/node"), NULL, &r, &e) < 0) {
 		say(f, false, "%s", e.message);
-		mend(f, e.status == 401 ? "name the token's file with SBX_TOKEN_FILE" :
-			"start it with `make up` or `sandboxd`, or set SBX_ENDPOINT");
+		mend(f, e.status == 401
+				? "name the token's file with SBX_TOKEN_FILE"
+				: "start it with `make up` or `sandboxd`, or set SBX_ENDPOINT");
 		return;
 	}
 	if (json_parse_any(r.body, r.len, 1 << 20, &v, NULL) < 0)
 		v = NULL;
 	version = json_string_value(json_object_get(v, "version"));
 	backend = json_string_value(json_object_get(json_object_get(v, "capabilities"), "backend"));
-	say(f, v != NULL, "%s, sandboxd %s, backend %s, %lld running, this is sbx %s", sbx_endpoint(c->s),
-		version ? version : "?", backend ? backend : "?",
+	say(f, v != NULL, "%s, sandboxd %s, backend %s, %lld running, this is sbx %s",
+		sbx_endpoint(c->s), version ? version : "?", backend ? backend : "?",
 		(long long)json_integer_value(json_object_get(v, "running")), SBX_VERSION);
 	if (backend && !strcmp(backend, "fake")) {
 		f->ok = false;

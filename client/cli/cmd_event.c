@@ -19,10 +19,12 @@ static void put_event(json_t *v)
 		put_text(text ? text : "-");
 		putchar(' ');
 	}
-	json_object_foreach(v, key, m) {
-		if (!strcmp(key, "time") || !strcmp(key, "type") || !strcmp(key, "sandbox") || !strcmp(key, "seq"))
+	json_object_foreach (v, key, m) {
+		if (!strcmp(key, "time") || !strcmp(key, "type") || !strcmp(key, "sandbox") ||
+			!strcmp(key, "seq"))
 			continue;
-		_cleanup_free_ char *text = json_is_string(m) ? strdup(json_string_value(m)) : json_text(m);
+		_cleanup_free_ char *text =
+			json_is_string(m) ? strdup(json_string_value(m)) : json_text(m);
 		if (!text)
 			text = json_dumps(m, JSON_ENCODE_ANY);
 		put_text(key);
@@ -38,13 +40,14 @@ static void show_events(json_t *v)
 	json_t *event;
 	size_t i;
 
-	json_array_foreach(json_object_get(v, "events"), i, event)
+	json_array_foreach (json_object_get(v, "events"), i, event)
 		put_event(event);
 }
 
 int cmd_event_ls(struct cli *c)
 {
-	return ask_show(c, "GET", sbx_path("/v1/sandboxes/%s/events", c->pos[0]), NULL, show_events);
+	return ask_show(
+		c, "GET", sbx_path("/v1/sandboxes/%s/events", c->pos[0]), NULL, show_events);
 }
 
 struct watch {
@@ -87,8 +90,10 @@ int cmd_event_follow(struct cli *c)
 			return fail(&e);
 		snprintf(w.id, sizeof(w.id), "%s", box.id);
 	}
-	if (ask_lines(c, after ? sbx_path("/v1/events?follow=1&after=%s", after) :
-		strdup("/v1/events?follow=1"), &l, &e) < 0)
+	if (ask_lines(c,
+		    after ? sbx_path("/v1/events?follow=1&after=%s", after)
+			  : strdup("/v1/events?follow=1"),
+		    &l, &e) < 0)
 		return fail(&e);
 	return 0;
 }
@@ -101,7 +106,8 @@ static int all_events(struct cli *c)
 	const char *after = opt_get(c, OPT_AFTER);
 	struct sbx_error e;
 
-	if (ask_lines(c, after ? sbx_path("/v1/events?after=%s", after) : strdup("/v1/events"), &l, &e) < 0)
+	if (ask_lines(c, after ? sbx_path("/v1/events?after=%s", after) : strdup("/v1/events"), &l,
+		    &e) < 0)
 		return fail(&e);
 	return 0;
 }

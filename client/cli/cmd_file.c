@@ -11,12 +11,13 @@
 int cmd_file_get(struct cli *c)
 {
 	const char *local = c->n_pos > 2 && strcmp(c->pos[2], "-") != 0 ? c->pos[2] : NULL;
-	_cleanup_close_ int fd = local ? open(local, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) :
-		dup(STDOUT_FILENO);
+	_cleanup_close_ int fd = local ? open(local, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)
+				       : dup(STDOUT_FILENO);
 	struct sbx_error e;
 
 	if (fd < 0)
-		return complain(1, "%s: %s", local ? local : "standard output", strerrordesc_np(errno));
+		return complain(
+			1, "%s: %s", local ? local : "standard output", strerrordesc_np(errno));
 	return file_download(c, c->pos[0], c->pos[1], fd, &e) < 0 ? fail(&e) : 0;
 }
 
@@ -27,7 +28,8 @@ int cmd_file_put(struct cli *c)
 	struct sbx_error e;
 
 	if (fd < 0)
-		return complain(1, "%s: %s", local ? local : "standard input", strerrordesc_np(errno));
+		return complain(
+			1, "%s: %s", local ? local : "standard input", strerrordesc_np(errno));
 	return file_upload(c, c->pos[0], c->pos[1], fd, &e) < 0 ? fail(&e) : 0;
 }
 
@@ -40,7 +42,9 @@ static char *show_mode(json_t *row, const char *key)
 		return strdup(json_string_value(v));
 	if (!json_is_integer(v))
 		return strdup("");
-	return asprintf(&text, "%04llo", (unsigned long long)json_integer_value(v) & 07777) < 0 ? NULL : text;
+	return asprintf(&text, "%04llo", (unsigned long long)json_integer_value(v) & 07777) < 0
+		       ? NULL
+		       : text;
 }
 
 static char *show_time(json_t *row, const char *key)
@@ -50,7 +54,8 @@ static char *show_time(json_t *row, const char *key)
 	char out[32];
 	struct tm tm;
 
-	if (!text || !gmtime_r(&secs, &tm) || !strftime(out, sizeof(out), "%Y-%m-%dT%H:%M:%SZ", &tm))
+	if (!text || !gmtime_r(&secs, &tm) ||
+		!strftime(out, sizeof(out), "%Y-%m-%dT%H:%M:%SZ", &tm))
 		return strdup("");
 	return strdup(out);
 }
@@ -69,8 +74,12 @@ static char *show_name(json_t *row, const char *key)
 static void put_long(json_t *list)
 {
 	static const struct column cols[] = {
-		{ "TYPE", "type", NULL }, { "MODE", "mode", show_mode }, { "UID", "uid", NULL },
-		{ "GID", "gid", NULL },   { "SIZE", "size", NULL },      { "CHANGED", "mtime", show_time },
+		{ "TYPE", "type", NULL },
+		{ "MODE", "mode", show_mode },
+		{ "UID", "uid", NULL },
+		{ "GID", "gid", NULL },
+		{ "SIZE", "size", NULL },
+		{ "CHANGED", "mtime", show_time },
 		{ "NAME", "name", show_name },
 	};
 
@@ -86,14 +95,15 @@ int cmd_file_ls(struct cli *c)
 	size_t i;
 
 	if (c->json)
-		return ask_show(c, "GET", sbx_path("/v1/sandboxes/%s/dirs?path=%S", c->pos[0], path), NULL, NULL);
+		return ask_show(c, "GET",
+			sbx_path("/v1/sandboxes/%s/dirs?path=%S", c->pos[0], path), NULL, NULL);
 	if (dir_entries(c, c->pos[0], path, &list, &e) < 0)
 		return fail(&e);
 	if (opt_has(c, OPT_LONG)) {
 		put_long(list);
 		return 0;
 	}
-	json_array_foreach(list, i, v) {
+	json_array_foreach (list, i, v) {
 		const char *name = json_string_value(json_object_get(v, "name"));
 		const char *type = json_string_value(json_object_get(v, "type"));
 		put_text(name ? name : "");
@@ -104,10 +114,12 @@ int cmd_file_ls(struct cli *c)
 
 static int remove_one(struct cli *c, const char *path, struct sbx_error *e)
 {
-	return ask(c, "DELETE", sbx_path("/v1/sandboxes/%s/files?path=%S", c->pos[0], path), NULL, NULL, e);
+	return ask(c, "DELETE", sbx_path("/v1/sandboxes/%s/files?path=%S", c->pos[0], path), NULL,
+		NULL, e);
 }
 
-/* Depth first. Links are removed, never followed: only what the listing calls a folder is entered. */
+/* Depth first. Links are removed, never followed: only what the listing calls a folder is entered.
+ */
 static int remove_tree(struct cli *c, const char *path, struct sbx_error *e)
 {
 	_cleanup_json_ json_t *list = NULL;
@@ -116,7 +128,7 @@ static int remove_tree(struct cli *c, const char *path, struct sbx_error *e)
 
 	if (dir_entries(c, c->pos[0], path, &list, e) < 0)
 		return e->sys == ENOTDIR || e->status == 400 ? remove_one(c, path, e) : -1;
-	json_array_foreach(list, i, v) {
+	json_array_foreach (list, i, v) {
 		const char *name = json_string_value(json_object_get(v, "name"));
 		const char *type = json_string_value(json_object_get(v, "type"));
 		_cleanup_free_ char *below = NULL;

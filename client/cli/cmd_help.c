@@ -13,7 +13,8 @@ static void put_options(unsigned long long set)
 		char left[64];
 		if (!(set >> i & 1))
 			continue;
-		snprintf(left, sizeof(left), "--%s%s%s", o->name, o->value ? " " : "", o->value ? o->value : "");
+		snprintf(left, sizeof(left), "--%s%s%s", o->name, o->value ? " " : "",
+			o->value ? o->value : "");
 		if (o->letter)
 			printf("  -%c, %-20s %s\n", o->letter, left, o->help);
 		else
@@ -37,13 +38,15 @@ static void help_all(void)
 	puts("usage: sbx COMMAND [OPTION...] [ARG...]\n\neveryday commands:");
 	for (size_t i = 0; i < n_commands; i++)
 		if (commands[i].brief)
-			printf("  %-11s %-30s %s\n", commands[i].brief, commands[i].args, commands[i].help);
+			printf("  %-11s %-30s %s\n", commands[i].brief, commands[i].args,
+				commands[i].help);
 	puts("\nall by noun and verb:");
 	for (size_t i = 0; i < n_commands; i++) {
 		char name[64];
 		if (!commands[i].verb && commands[i].brief)
 			continue;
-		snprintf(name, sizeof(name), "%s %s", commands[i].noun, commands[i].verb ? commands[i].verb : "");
+		snprintf(name, sizeof(name), "%s %s", commands[i].noun,
+			commands[i].verb ? commands[i].verb : "");
 		printf("  %-20s %s\n", name, commands[i].help);
 	}
 	puts("\n`sbx COMMAND --help` explains one. The server is SBX_ENDPOINT, else the local default.");
@@ -65,7 +68,7 @@ int cmd_help(struct cli *c)
 		const struct command *k = &commands[i];
 		bool brief = k->brief && !strcmp(k->brief, c->pos[0]) && c->n_pos == 1;
 		bool full = !strcmp(k->noun, c->pos[0]) &&
-			(c->n_pos == 1 || (k->verb && !strcmp(k->verb, c->pos[1])));
+			    (c->n_pos == 1 || (k->verb && !strcmp(k->verb, c->pos[1])));
 		if (!brief && !full)
 			continue;
 		if (found)
@@ -123,7 +126,8 @@ static void put_option_cases(void)
 		for (int o = 0; o < OPT_COUNT; o++)
 			if ((k->opts | OPTS_EVERYWHERE) >> o & 1)
 				printf("--%s ", option_rows[o].name);
-		printf("'; boxes=%d ;;\n", !strncmp(k->args, "BOX", 3) || strstr(k->args, "FROM") != NULL);
+		printf("'; boxes=%d ;;\n",
+			!strncmp(k->args, "BOX", 3) || strstr(k->args, "FROM") != NULL);
 	}
 	puts("\t*) words=; boxes=0 ;;\n\tesac");
 }

@@ -28,8 +28,11 @@ static char *show_exit(json_t *row, const char *key)
 static void show_list(json_t *v)
 {
 	static const struct column cols[] = {
-		{ "PID", "pid", NULL }, { "STATE", "state", NULL }, { "EXIT", "exit_code", show_exit },
-		{ "AGE", "started_at", show_age }, { "COMMAND", "argv", NULL },
+		{ "PID", "pid", NULL },
+		{ "STATE", "state", NULL },
+		{ "EXIT", "exit_code", show_exit },
+		{ "AGE", "started_at", show_age },
+		{ "COMMAND", "argv", NULL },
 	};
 
 	put_table(json_object_get(v, "processes"), cols, ARRAY_LEN(cols));
@@ -46,7 +49,7 @@ int cmd_process_ls(struct cli *c)
 		return ask_show(c, "GET", path, NULL, show_list);
 	if (ask_json(c, "GET", path, NULL, &v) < 0)
 		return 1;
-	json_array_foreach(json_object_get(v, "processes"), i, p)
+	json_array_foreach (json_object_get(v, "processes"), i, p)
 		printf("%lld\n", (long long)json_integer_value(json_object_get(p, "pid")));
 	return 0;
 }
@@ -75,8 +78,12 @@ static ssize_t from_stdin(void *arg, void *buf, size_t max)
 
 int cmd_stdin(struct cli *c)
 {
-	_cleanup_free_ char *path = process_path(c, opt_has(c, OPT_CLOSE) ? "/stdin?close=1" : "/stdin");
-	struct sbx_request q = { .method = "POST", .path = path, .on_read = from_stdin, .timeout_ms = -1,
+	_cleanup_free_ char *path =
+		process_path(c, opt_has(c, OPT_CLOSE) ? "/stdin?close=1" : "/stdin");
+	struct sbx_request q = { .method = "POST",
+		.path = path,
+		.on_read = from_stdin,
+		.timeout_ms = -1,
 		.body_type = "application/octet-stream" };
 	struct sbx_error e;
 
@@ -86,7 +93,7 @@ int cmd_stdin(struct cli *c)
 /* Output as it is kept and as it comes. */
 struct follow {
 	struct cli *c;
-	bool quiet;   /* only the exit code is wanted */
+	bool quiet; /* only the exit code is wanted */
 	bool has_code;
 	int code;
 };
@@ -155,7 +162,8 @@ static int so_far(struct cli *c)
 	if (sbx_call(c->s, &q, NULL, &e) == 0)
 		return 0;
 	if (e.status == 501)
-		return complain(1, "this server cannot give the output of a running process so far; -f follows it");
+		return complain(1,
+			"this server cannot give the output of a running process so far; -f follows it");
 	return fail(&e);
 }
 

@@ -11,9 +11,12 @@ static const struct {
 	const char *key;
 	enum { TEXT, WHOLE, DECIMAL } kind;
 } members[] = {
-	{ OPT_NAME, "name", TEXT },           { OPT_IMAGE, "image", TEXT },
-	{ OPT_CPUS, "cpus", DECIMAL },        { OPT_MEMORY, "memory_mb", WHOLE },
-	{ OPT_DISK, "disk_mb", WHOLE },       { OPT_IDLE, "idle_timeout_secs", WHOLE },
+	{ OPT_NAME, "name", TEXT },
+	{ OPT_IMAGE, "image", TEXT },
+	{ OPT_CPUS, "cpus", DECIMAL },
+	{ OPT_MEMORY, "memory_mb", WHOLE },
+	{ OPT_DISK, "disk_mb", WHOLE },
+	{ OPT_IDLE, "idle_timeout_secs", WHOLE },
 	{ OPT_LIFETIME, "lifetime_secs", WHOLE },
 };
 
@@ -35,8 +38,9 @@ static int add_member(json_t *o, size_t i, const char *v)
 	} else {
 		j = json_string(v);
 	}
-	return json_object_set_new(o, members[i].key, j) < 0 ?
-		complain(-1, "--%s is not UTF-8 text", option_rows[members[i].id].name) : 0;
+	return json_object_set_new(o, members[i].key, j) < 0
+		       ? complain(-1, "--%s is not UTF-8 text", option_rows[members[i].id].name)
+		       : 0;
 }
 
 static int add_pairs(struct cli *c, json_t *o, enum opt id, const char *key)
@@ -45,10 +49,14 @@ static int add_pairs(struct cli *c, json_t *o, enum opt id, const char *key)
 	int at = 0, n = 0;
 
 	for (const char *v; (v = opt_next(c, id, &at)); n++) {
-		const char *eq = strchrnul(v, '='), *value = *eq ? eq + 1 : id == OPT_ENV ? getenv(v) : "";
+		const char *eq = strchrnul(v, '='), *value = *eq             ? eq + 1
+							     : id == OPT_ENV ? getenv(v)
+									     : "";
 		_cleanup_free_ char *name = strndup(v, (size_t)(eq - v));
-		/* A variable that is not set here is left out. An empty label word clears the set. */
-		if (*v && value && json_object_set_new(map, name ? name : "", json_string(value)) < 0) {
+		/* A variable that is not set here is left out. An empty label word clears the set.
+		 */
+		if (*v && value &&
+			json_object_set_new(map, name ? name : "", json_string(value)) < 0) {
 			json_decref(map);
 			return complain(-1, "--%s %s is not UTF-8 text", option_rows[id].name, v);
 		}
@@ -129,7 +137,8 @@ static char *list_path(struct cli *c)
 
 	for (const char *v; path && (v = opt_next(c, OPT_LABEL, &at));) {
 		_cleanup_free_ char *old = path, *query = sbx_path("label=%s", v);
-		if (!query || asprintf(&path, "%s%c%s", old, strchr(old, '?') ? '&' : '?', query) < 0)
+		if (!query ||
+			asprintf(&path, "%s%c%s", old, strchr(old, '?') ? '&' : '?', query) < 0)
 			path = NULL;
 	}
 	return path;
@@ -150,10 +159,14 @@ static char *show_mode(json_t *row, const char *key)
 int cmd_sandbox_ls(struct cli *c)
 {
 	static const struct column cols[] = {
-		{ "NAME", "name", NULL },        { "ID", "id", NULL },
-		{ "STATE", "state", NULL },      { "IMAGE", "image", NULL },
-		{ "CPUS", "cpus", NULL },        { "MEMORY", "memory_mb", NULL },
-		{ "NETWORK", "network", show_mode }, { "AGE", "created_at", show_age },
+		{ "NAME", "name", NULL },
+		{ "ID", "id", NULL },
+		{ "STATE", "state", NULL },
+		{ "IMAGE", "image", NULL },
+		{ "CPUS", "cpus", NULL },
+		{ "MEMORY", "memory_mb", NULL },
+		{ "NETWORK", "network", show_mode },
+		{ "AGE", "created_at", show_age },
 	};
 	_cleanup_json_ json_t *v = NULL, *shown = json_array();
 	json_t *box;
@@ -163,7 +176,7 @@ int cmd_sandbox_ls(struct cli *c)
 		return ask_show(c, "GET", list_path(c), NULL, NULL);
 	if (ask_json(c, "GET", list_path(c), NULL, &v) < 0)
 		return 1;
-	json_array_foreach(json_object_get(v, "sandboxes"), i, box) {
+	json_array_foreach (json_object_get(v, "sandboxes"), i, box) {
 		if (is_ended(box) && !opt_has(c, OPT_ALL))
 			continue;
 		json_array_append(shown, box);

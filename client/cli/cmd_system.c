@@ -23,7 +23,8 @@ int cmd_node_show(struct cli *c)
 
 static int cordon(struct cli *c, bool on)
 {
-	return ask_show(c, "POST", strdup("/v1/node/cordon"), json_pack("{s:b}", "cordoned", on), NULL);
+	return ask_show(
+		c, "POST", strdup("/v1/node/cordon"), json_pack("{s:b}", "cordoned", on), NULL);
 }
 
 int cmd_node_cordon(struct cli *c)
@@ -39,8 +40,11 @@ int cmd_node_uncordon(struct cli *c)
 static void show_images(json_t *v)
 {
 	static const struct column cols[] = {
-		{ "IMAGE", "image", NULL }, { "STATE", "state", NULL }, { "BYTES", "bytes", NULL },
-		{ "IN USE", "in_use", NULL }, { "DEFAULT", "default", NULL },
+		{ "IMAGE", "image", NULL },
+		{ "STATE", "state", NULL },
+		{ "BYTES", "bytes", NULL },
+		{ "IN USE", "in_use", NULL },
+		{ "DEFAULT", "default", NULL },
 	};
 
 	put_table(json_object_get(v, "images"), cols, ARRAY_LEN(cols));
@@ -52,7 +56,7 @@ static void show_node_images(json_t *v)
 	json_t *name;
 	size_t i;
 
-	json_array_foreach(json_object_get(v, "images"), i, name) {
+	json_array_foreach (json_object_get(v, "images"), i, name) {
 		put_text(json_string_value(name) ? json_string_value(name) : "");
 		putchar('\n');
 	}
@@ -103,13 +107,14 @@ int cmd_image_build(struct cli *c)
 	pid_t pid;
 
 	if (strcmp(c->pos[0], "debian") != 0)
-		return complain(1, "there is a recipe for the image `debian` only; put other root file "
+		return complain(1,
+			"there is a recipe for the image `debian` only; put other root file "
 			"systems as NAME.tar into the image folder");
 	if (asprintf(&script, "image-%s", c->pos[0]) < 0)
 		return complain(1, "out of memory");
 	tool = find_place(tool_places, script, X_OK);
-	dir = opt_has(c, OPT_IMAGEDIR) ? strdup(opt_get(c, OPT_IMAGEDIR)) :
-		find_place(image_places, "images", W_OK);
+	dir = opt_has(c, OPT_IMAGEDIR) ? strdup(opt_get(c, OPT_IMAGEDIR))
+				       : find_place(image_places, "images", W_OK);
 	if (!tool)
 		return complain(1, "%s is not installed beside sbx (libexec/sandboxd)", script);
 	if (!dir || asprintf(&target, "%s/%s.tar", dir, c->pos[0]) < 0)
@@ -132,15 +137,16 @@ static void show_capabilities(json_t *v)
 	const char *key;
 	json_t *on;
 
-	printf("backend %s\n", json_string_value(json_object_get(v, "backend")) ?
-		json_string_value(json_object_get(v, "backend")) : "?");
-	json_object_foreach(json_object_get(v, "capabilities"), key, on) {
+	printf("backend %s\n", json_string_value(json_object_get(v, "backend"))
+				       ? json_string_value(json_object_get(v, "backend"))
+				       : "?");
+	json_object_foreach (json_object_get(v, "capabilities"), key, on) {
 		printf("%s  ", json_is_true(on) ? "yes" : "no ");
 		put_text(key);
 		putchar('\n');
 	}
 	puts("limits");
-	json_object_foreach(json_object_get(v, "limits"), key, on) {
+	json_object_foreach (json_object_get(v, "limits"), key, on) {
 		_cleanup_free_ char *text = json_dumps(on, JSON_ENCODE_ANY);
 		printf("  ");
 		put_text(key);
@@ -166,7 +172,8 @@ int cmd_version(struct cli *c)
 		server = json_string_value(json_object_get(v, "version"));
 	}
 	if (c->json) {
-		_cleanup_json_ json_t *o = json_pack("{s:s,s:s?}", "sbx", SBX_VERSION, "sandboxd", server);
+		_cleanup_json_ json_t *o =
+			json_pack("{s:s,s:s?}", "sbx", SBX_VERSION, "sandboxd", server);
 		_cleanup_free_ char *text = json_text(o);
 		puts(text ? text : "{}");
 	} else {
@@ -200,13 +207,18 @@ int cmd_api(struct cli *c)
 {
 	const char *body = c->n_pos > 2 ? c->pos[2] : NULL;
 	bool in = body && !strcmp(body, "-"), json = body && strchr("{[ \t\r\n", body[0]);
-	struct sbx_request q = { .method = c->pos[0], .path = c->pos[1], .timeout_ms = -1,
-		.body = in ? NULL : body, .body_len = body && !in ? strlen(body) : 0,
-		.on_read = in ? body_from_stdin : NULL, .on_data = body_to_stdout };
+	struct sbx_request q = { .method = c->pos[0],
+		.path = c->pos[1],
+		.timeout_ms = -1,
+		.body = in ? NULL : body,
+		.body_len = body && !in ? strlen(body) : 0,
+		.on_read = in ? body_from_stdin : NULL,
+		.on_data = body_to_stdout };
 	struct sbx_error e;
 
 	/* Raw bodies go to a few paths only; everything else is JSON. */
-	if (!json && (strstr(q.path, "/files?") || strstr(q.path, "/stdin") || strstr(q.path, "/handles/")))
+	if (!json && (strstr(q.path, "/files?") || strstr(q.path, "/stdin") ||
+			     strstr(q.path, "/handles/")))
 		q.body_type = "application/octet-stream";
 	for (const char *p = q.method; *p; p++)
 		if (*p < 'A' || *p > 'Z')

@@ -63,7 +63,8 @@ static void join_ends(int local, int remote)
 static void *serve(void *arg)
 {
 	struct link *l = arg;
-	_cleanup_free_ char *path = sbx_path("/v1/sandboxes/%s/tunnel?port=%d", l->c->pos[0], l->port);
+	_cleanup_free_ char *path =
+		sbx_path("/v1/sandboxes/%s/tunnel?port=%d", l->c->pos[0], l->port);
 	struct sbx_error e;
 	int remote = -1;
 
@@ -80,7 +81,8 @@ static void *serve(void *arg)
 
 static int listen_on(int port, int *ret_port)
 {
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port),
+	struct sockaddr_in a = { .sin_family = AF_INET,
+		.sin_port = htons((uint16_t)port),
 		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	socklen_t len = sizeof(a);
 	int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -89,7 +91,7 @@ static int listen_on(int port, int *ret_port)
 		return -1;
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
 	if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, 64) < 0 ||
-	    getsockname(fd, (struct sockaddr *)&a, &len) < 0) {
+		getsockname(fd, (struct sockaddr *)&a, &len) < 0) {
 		close(fd);
 		return -1;
 	}
@@ -132,7 +134,8 @@ int cmd_tunnel(struct cli *c)
 		return port == 0 ? complain(EXIT_USAGE, "PORT is 1 to 65535") : EXIT_USAGE;
 	if (!server_can(c, "tunnel")) {
 		/* Told by the server itself, which may also be out of reach. */
-		_cleanup_free_ char *path = sbx_path("/v1/sandboxes/%s/tunnel?port=%d", c->pos[0], (int)port);
+		_cleanup_free_ char *path =
+			sbx_path("/v1/sandboxes/%s/tunnel?port=%d", c->pos[0], (int)port);
 		int probe = -1;
 		if (path && sbx_upgrade(c->s, path, "sbx-tunnel/1", false, &probe, &e) < 0)
 			return fail(&e);

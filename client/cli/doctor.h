@@ -7,9 +7,9 @@
 
 struct finding {
 	bool ok;
-	bool optional;     /* not ok, but only less comfort or fewer limits */
+	bool optional; /* not ok, but only less comfort or fewer limits */
 	char detail[240];
-	char mend[240];    /* one line */
+	char mend[240]; /* one line */
 };
 void say(struct finding *f, bool ok, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void mend(struct finding *f, const char *text);

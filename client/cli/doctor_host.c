@@ -69,7 +69,8 @@ void try_openat2(struct finding *f)
 	_cleanup_close_ int dir = open("/", O_PATH | O_CLOEXEC);
 	_cleanup_close_ int fd = (int)syscall(SYS_openat2, dir, "proc", &how, sizeof(how));
 
-	say_errno(f, fd < 0 ? errno : 0, "a kernel from 6.1 on is needed, and no filter that hides openat2");
+	say_errno(f, fd < 0 ? errno : 0,
+		"a kernel from 6.1 on is needed, and no filter that hides openat2");
 }
 
 void try_clone3(struct finding *f)
@@ -82,7 +83,8 @@ void try_clone3(struct finding *f)
 		_exit(0);
 	if (pid > 0)
 		waitpid((pid_t)pid, NULL, 0);
-	say_errno(f, pid < 0 ? sys : 0, "a kernel from 6.1 on is needed, and no filter that hides clone3");
+	say_errno(f, pid < 0 ? sys : 0,
+		"a kernel from 6.1 on is needed, and no filter that hides clone3");
 }
 
 void try_pidfd(struct finding *f)
@@ -115,7 +117,8 @@ void try_fuse_device(struct finding *f)
 {
 	_cleanup_close_ int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
 
-	say_errno(f, fd < 0 ? errno : 0, "modprobe fuse; in a container, pass the device /dev/fuse in");
+	say_errno(f, fd < 0 ? errno : 0,
+		"modprobe fuse; in a container, pass the device /dev/fuse in");
 }
 
 void try_fusermount(struct finding *f)
@@ -145,6 +148,8 @@ void try_loop(struct finding *f)
 	if (n >= 0)
 		say(f, true, "/dev/loop%d is free", n);
 	else
-		say(f, false, "%s; disk_mb is not enforced without it or project quotas", strerrordesc_np(errno));
-	mend(f, geteuid() ? "run as root" : "modprobe loop; in a container, pass /dev/loop-control in");
+		say(f, false, "%s; disk_mb is not enforced without it or project quotas",
+			strerrordesc_np(errno));
+	mend(f, geteuid() ? "run as root"
+			  : "modprobe loop; in a container, pass /dev/loop-control in");
 }

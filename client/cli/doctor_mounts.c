@@ -44,7 +44,8 @@ static int shifted_userns(void)
 	close(hold[0]);
 	if (pid > 0 && read(ready[0], &byte, 1) == 1 && byte == 0) {
 		static const char map[] = "0 100000 65536";
-		for (const char *const *m = (const char *const[]){ "uid_map", "gid_map", NULL }; *m; m++) {
+		for (const char *const *m = (const char *const[]){ "uid_map", "gid_map", NULL }; *m;
+			m++) {
 			snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, *m);
 			_cleanup_close_ int w = open(path, O_WRONLY | O_CLOEXEC);
 			(void)!write(w, map, sizeof(map) - 1);
@@ -71,19 +72,23 @@ static int overlay_trial(void)
 	if (userns < 0)
 		return -userns;
 	if (unshare(CLONE_NEWNS) < 0 || mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
-	    mount("tmpfs", "/tmp", "tmpfs", 0, NULL) < 0 || mkdir("/tmp/src", 0755) < 0 ||
-	    mkdir("/tmp/lower", 0755) < 0 || mkdir("/tmp/upper", 0755) < 0 || mkdir("/tmp/work", 0755) < 0 ||
-	    mkdir("/tmp/merged", 0755) < 0)
+		mount("tmpfs", "/tmp", "tmpfs", 0, NULL) < 0 || mkdir("/tmp/src", 0755) < 0 ||
+		mkdir("/tmp/lower", 0755) < 0 || mkdir("/tmp/upper", 0755) < 0 ||
+		mkdir("/tmp/work", 0755) < 0 || mkdir("/tmp/merged", 0755) < 0)
 		return errno;
-	tree = (int)syscall(SYS_open_tree, AT_FDCWD, "/tmp/src", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+	tree = (int)syscall(
+		SYS_open_tree, AT_FDCWD, "/tmp/src", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
 	if (tree < 0)
 		return errno;
 	attr.userns_fd = (uint64_t)userns;
 	if (syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0 ||
-	    syscall(SYS_move_mount, tree, "", AT_FDCWD, "/tmp/lower", MOVE_MOUNT_F_EMPTY_PATH) < 0)
+		syscall(SYS_move_mount, tree, "", AT_FDCWD, "/tmp/lower", MOVE_MOUNT_F_EMPTY_PATH) <
+			0)
 		return errno;
 	return mount("overlay", "/tmp/merged", "overlay", 0,
-		"lowerdir=/tmp/lower,upperdir=/tmp/upper,workdir=/tmp/work") < 0 ? errno : 0;
+		       "lowerdir=/tmp/lower,upperdir=/tmp/upper,workdir=/tmp/work") < 0
+		       ? errno
+		       : 0;
 }
 
 void try_overlay_idmap(struct finding *f)
@@ -137,7 +142,8 @@ static size_t writable(const char *mode, const char *root, char *out, size_t siz
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		snprintf(path, sizeof(path), "%s/%s", root, v2 ? "" : names[i]);
 		/* v2 has the freezer in every group, without a controller of that name. */
-		if (access(path, W_OK) < 0 || (v2 && strcmp(names[i], "freezer") != 0 && !strstr(all, names[i])))
+		if (access(path, W_OK) < 0 ||
+			(v2 && strcmp(names[i], "freezer") != 0 && !strstr(all, names[i])))
 			continue;
 		len += (size_t)snprintf(out + len, size - len, "%s%s", n++ ? " " : "", names[i]);
 	}
@@ -158,6 +164,7 @@ void try_cgroup(struct finding *f)
 	n = writable(mode, root, names, sizeof(names));
 	say(f, n == 4, "%s, writable: %s", mode, n ? names : "none");
 	f->optional = n > 0 || geteuid() != 0;
-	mend(f, geteuid() ? "run as root, or in a session that systemd delegates controllers to" :
-		"mount the missing controllers writable; limits that need them are not enforced");
+	mend(f, geteuid()
+			? "run as root, or in a session that systemd delegates controllers to"
+			: "mount the missing controllers writable; limits that need them are not enforced");
 }

@@ -46,7 +46,8 @@ static int read_file(const char *file, char *buf, size_t size)
 	return 0;
 }
 
-/* The caller's directory inside the guest, or NULL when it lies elsewhere. Both paths are physical. */
+/* The caller's directory inside the guest, or NULL when it lies elsewhere. Both paths are physical.
+ */
 static char *guest_cwd(const char *file)
 {
 	_cleanup_free_ char *name = NULL, *root = NULL, *cwd = NULL;
@@ -95,7 +96,7 @@ static void through_mount(const struct cli *c, const char *const *argv)
 		n++;
 	line = calloc(n + 2, sizeof(*line));
 	if (!line || asprintf(&script, "%.*s/../exec", slash ? (int)(slash - c->bin_file) : 1,
-		slash ? c->bin_file : ".") < 0) {
+			     slash ? c->bin_file : ".") < 0) {
 		script = NULL;
 		return;
 	}
@@ -117,8 +118,9 @@ int exec_bin(int argc, char **argv)
 	int code;
 
 	if (argc < 3 || read_file(argv[2], text, sizeof(text)) < 0 ||
-	    parse_lines(text, &endpoint, &id) < 0)
-		return complain(EXIT_OURS, "--bin is for the files in the bin folder of a mounted sandbox");
+		parse_lines(text, &endpoint, &id) < 0)
+		return complain(
+			EXIT_OURS, "--bin is for the files in the bin folder of a mounted sandbox");
 	opt.endpoint = endpoint;
 	c.bin_file = argv[2];
 	line = command_line(argv[2], argc, argv);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* sbx: sandboxes from the command line. Finds the command in the table, opens the server, runs it. */
+/* sbx: sandboxes from the command line. Finds the command in the table, opens the server, runs it.
+ */
 #include "client/cli/cli.h"
 
 #include "client/cli/cmds.h"
@@ -11,7 +12,7 @@
 
 #define B(id) OPT_BIT(id)
 const struct command commands[] = {
-#define C(noun, verb, brief, fn, min, max, raw, flags, opts, args, help) \
+#define C(noun, verb, brief, fn, min, max, raw, flags, opts, args, help)                           \
 	{ noun, verb, brief, fn, min, max, raw, flags, opts, args, help },
 #include "client/cli/commands.def"
 #undef C

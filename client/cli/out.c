@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What people read. Text that comes from a server or a guest never reaches a terminal with a control
- * byte in it. */
+/* What people read. Text that comes from a server or a guest never reaches a terminal with a
+ * control byte in it. */
 #include "client/cli/cli.h"
 
 #include "common/sys/mem.h"
@@ -44,7 +44,8 @@ int fail(const struct sbx_error *e)
 
 static bool control(const unsigned char *p)
 {
-	return (*p < 0x20 && *p != '\n' && *p != '\t') || *p == 0x7f || (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0);
+	return (*p < 0x20 && *p != '\n' && *p != '\t') || *p == 0x7f ||
+	       (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0);
 }
 
 void put_text(const char *text)
@@ -85,12 +86,14 @@ static char *join_values(json_t *v)
 
 	if (!f)
 		return NULL;
-	json_array_foreach(v, i, item) {
-		_cleanup_free_ char *text = json_is_string(item) ? strdup(json_string_value(item)) : json_text(item);
+	json_array_foreach (v, i, item) {
+		_cleanup_free_ char *text =
+			json_is_string(item) ? strdup(json_string_value(item)) : json_text(item);
 		fprintf(f, "%s%s", i ? " " : "", text ? text : "");
 	}
-	json_object_foreach(v, key, item) {
-		_cleanup_free_ char *text = json_is_string(item) ? strdup(json_string_value(item)) : json_text(item);
+	json_object_foreach (v, key, item) {
+		_cleanup_free_ char *text =
+			json_is_string(item) ? strdup(json_string_value(item)) : json_text(item);
 		fprintf(f, "%s%s=%s", len || ftell(f) ? " " : "", key, text ? text : "");
 	}
 	fclose(f);
@@ -115,8 +118,14 @@ char *show_value(json_t *row, const char *key)
 
 char *show_age(json_t *row, const char *key)
 {
-	static const struct { long secs; char unit; } units[] = {
-		{ 86400, 'd' }, { 3600, 'h' }, { 60, 'm' }, { 1, 's' },
+	static const struct {
+		long secs;
+		char unit;
+	} units[] = {
+		{ 86400, 'd' },
+		{ 3600, 'h' },
+		{ 60, 'm' },
+		{ 1, 's' },
 	};
 	const char *text = json_string_value(json_object_get(row, key));
 	struct tm tm = { 0 };
@@ -128,7 +137,9 @@ char *show_age(json_t *row, const char *key)
 	age = (long)(time(NULL) - timegm(&tm));
 	for (size_t i = 0; i < ARRAY_LEN(units); i++)
 		if (age >= units[i].secs)
-			return asprintf(&out, "%ld%c", age / units[i].secs, units[i].unit) < 0 ? NULL : out;
+			return asprintf(&out, "%ld%c", age / units[i].secs, units[i].unit) < 0
+				       ? NULL
+				       : out;
 	return strdup("0s");
 }
 
@@ -182,10 +193,10 @@ void put_members(json_t *object)
 	size_t most = 0;
 	json_t *v;
 
-	json_object_foreach(object, key, v)
+	json_object_foreach (object, key, v)
 		if (width(key) > most)
 			most = width(key);
-	json_object_foreach(object, key, v) {
+	json_object_foreach (object, key, v) {
 		_cleanup_free_ char *text = show_value(object, key);
 		put_cell(key, most + 2);
 		put_text(text ? text : "");

@@ -17,7 +17,8 @@ static int code_of_start(const struct sbx_error *e)
 		return EXIT_OURS;
 	if (e->sys == EACCES || e->sys == ENOEXEC || strstr(e->message, "not executable"))
 		return 126;
-	if (e->sys == ENOENT || strstr(e->message, "not found") || strstr(e->message, "no such command"))
+	if (e->sys == ENOENT || strstr(e->message, "not found") ||
+		strstr(e->message, "no such command"))
 		return 127;
 	return EXIT_OURS;
 }
@@ -98,7 +99,8 @@ static void end_input(struct cli *c, const char *ref, long long pid)
 {
 	struct sbx_error e;
 
-	ask(c, "POST", sbx_path("/v1/sandboxes/%s/processes/%lld/stdin?close=1", ref, pid), NULL, NULL, &e);
+	ask(c, "POST", sbx_path("/v1/sandboxes/%s/processes/%lld/stdin?close=1", ref, pid), NULL,
+		NULL, &e);
 }
 
 static int attach(struct cli *c, const struct stream_conf *conf)
@@ -117,7 +119,8 @@ static int attach(struct cli *c, const struct stream_conf *conf)
 	return stream_process(c, sock, conf);
 }
 
-static int detached(struct cli *c, const char *ref, long long pid, bool tty, const struct sbx_response *r)
+static int detached(
+	struct cli *c, const char *ref, long long pid, bool tty, const struct sbx_response *r)
 {
 	if (!tty)
 		end_input(c, ref, pid);
@@ -145,9 +148,12 @@ int run_command(struct cli *c, const char *ref, const char *const *argv, const c
 	} else if (detach) {
 		code = detached(c, ref, pid, tty, &r);
 	} else {
-		struct stream_conf conf = { .ref = ref, .pid = pid, .tty = tty,
+		struct stream_conf conf = { .ref = ref,
+			.pid = pid,
+			.tty = tty,
 			.interactive = fcntl(STDIN_FILENO, F_GETFD) >= 0,
-			.timeout_secs = (int)secs, .kill_on_stop = true };
+			.timeout_secs = (int)secs,
+			.kill_on_stop = true };
 		code = attach(c, &conf);
 	}
 	sbx_response_free(&r);
@@ -164,7 +170,8 @@ int cmd_run(struct cli *c)
 
 int cmd_start(struct cli *c)
 {
-	return run_command(c, c->pos[0], c->pos + 1, opt_get(c, OPT_WORKDIR), opt_has(c, OPT_TTY), true);
+	return run_command(
+		c, c->pos[0], c->pos + 1, opt_get(c, OPT_WORKDIR), opt_has(c, OPT_TTY), true);
 }
 
 /* A login shell where the image has bash would be nicer, but every image has sh. */
@@ -182,8 +189,9 @@ int cmd_attach(struct cli *c)
 	_cleanup_json_ json_t *v = NULL;
 	struct stream_conf conf = { .ref = c->pos[0], .pid = pid, .interactive = true };
 
-	if (pid < 0 || ask_json(c, "GET",
-		sbx_path("/v1/sandboxes/%s/processes/%lld", c->pos[0], pid), NULL, &v) < 0)
+	if (pid < 0 ||
+		ask_json(c, "GET", sbx_path("/v1/sandboxes/%s/processes/%lld", c->pos[0], pid),
+			NULL, &v) < 0)
 		return EXIT_OURS;
 	conf.tty = json_is_true(json_object_get(v, "tty")) && isatty(STDIN_FILENO);
 	return attach(c, &conf);

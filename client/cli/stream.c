@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* One process on this terminal or these pipes. A single loop that never blocks on one of its three
- * sides, so that a command that does not read, or a pager that does not, holds up neither signals nor
- * the other direction. Signals travel as requests of their own: on the stream they would queue
+ * sides, so that a command that does not read, or a pager that does not, holds up neither signals
+ * nor the other direction. Signals travel as requests of their own: on the stream they would queue
  * behind input that nobody reads. */
 #include "client/cli/cli.h"
 
@@ -17,21 +17,21 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#define FRAME_HEAD 5
-#define IN_ROOM (FRAME_HEAD + SBX_FRAME_MAX)
-#define INPUT_CHUNK 65536
-#define REJOIN_MS 15000
-#define OUTPUT_KEPT (8 * 1024 * 1024) /* of each stream: node contract, 11.5 */
-#define INTERRUPTS_TO_KILL 3 /* a command that ignores INT is ended by the third */
+#define FRAME_HEAD         5
+#define IN_ROOM            (FRAME_HEAD + SBX_FRAME_MAX)
+#define INPUT_CHUNK        65536
+#define REJOIN_MS          15000
+#define OUTPUT_KEPT        (8 * 1024 * 1024) /* of each stream: node contract, 11.5 */
+#define INTERRUPTS_TO_KILL 3                 /* a command that ignores INT is ended by the third */
 
 struct stream {
 	struct cli *c;
 	const struct stream_conf *conf;
 	int sock, signals;
-	bool input_open;     /* standard input is read */
-	bool unread;         /* nobody reads our output any more */
+	bool input_open; /* standard input is read */
+	bool unread;     /* nobody reads our output any more */
 	bool timed_out;
-	bool sent_input;     /* some of it may be lost with the connection */
+	bool sent_input; /* some of it may be lost with the connection */
 	int interrupts;
 	int64_t deadline_ms; /* 0: none */
 	/* towards the server: whole frames */
@@ -41,9 +41,9 @@ struct stream {
 	unsigned char *in;
 	size_t in_len;
 	/* the payload of the frame at the front of `in` that is being written out */
-	int to_fd;           /* -1: no frame is under way */
-	uint64_t seen[2];    /* bytes of standard output and standard error */
-	uint64_t skip[2];    /* of those, how many a new connection still has to repeat */
+	int to_fd;        /* -1: no frame is under way */
+	uint64_t seen[2]; /* bytes of standard output and standard error */
+	uint64_t skip[2]; /* of those, how many a new connection still has to repeat */
 	size_t to_at, to_end;
 };
 
@@ -117,7 +117,8 @@ static bool flush_out(struct stream *st)
 	return true;
 }
 
-/* Our reader is gone. The guest cannot see that, so the command gets the signal of a lost terminal. */
+/* Our reader is gone. The guest cannot see that, so the command gets the signal of a lost terminal.
+ */
 static void lose_reader(struct stream *st)
 {
 	st->unread = true;
@@ -265,14 +266,15 @@ static int lost(struct stream *st)
 {
 	if (st->unread)
 		return 128 + SIGPIPE;
-	return complain(EXIT_OURS, "the connection to %s is lost; `sbx attach %s %lld` joins process %lld "
-		"again if it still runs", sbx_endpoint(st->c->s), st->conf->ref, st->conf->pid,
-		st->conf->pid);
+	return complain(EXIT_OURS,
+		"the connection to %s is lost; `sbx attach %s %lld` joins process %lld "
+		"again if it still runs",
+		sbx_endpoint(st->c->s), st->conf->ref, st->conf->pid, st->conf->pid);
 }
 
-/* A server that is started again takes its sandboxes back, and an attach repeats the output from its
- * start. So the command is joined again, unless input may have been lost with the connection; at a
- * terminal the user sees what was. */
+/* A server that is started again takes its sandboxes back, and an attach repeats the output from
+ * its start. So the command is joined again, unless input may have been lost with the connection;
+ * at a terminal the user sees what was. */
 static bool rejoin(struct stream *st)
 {
 	_cleanup_free_ char *path =
@@ -302,12 +304,15 @@ static int ended(const struct stream *st, int code)
 {
 	if (st->unread)
 		return 128 + SIGPIPE;
-	/* The server drops what comes later without a mark; a user must not take a part for the whole. */
+	/* The server drops what comes later without a mark; a user must not take a part for the
+	 * whole. */
 	if (st->seen[0] == OUTPUT_KEPT || st->seen[1] == OUTPUT_KEPT)
-		complain(0, "the output was cut at 8 MiB, which is what a server keeps; write more to a file "
+		complain(0,
+			"the output was cut at 8 MiB, which is what a server keeps; write more to a file "
 			"in the sandbox and fetch it with sbx cp");
 	if (st->timed_out)
-		return complain(124, "the command was ended after %d seconds", st->conf->timeout_secs);
+		return complain(
+			124, "the command was ended after %d seconds", st->conf->timeout_secs);
 	if (code < 0)
 		return complain(EXIT_OURS, "process %lld ended unseen; its exit code is not known",
 			st->conf->pid);
@@ -379,8 +384,13 @@ int stream_process(struct cli *c, int sock, const struct stream_conf *conf)
 		return complain(EXIT_OURS, "out of memory");
 	}
 	signals = open_signals(&old);
-	*st = (struct stream){ .c = c, .conf = conf, .sock = sock, .signals = signals, .in = in,
-		.input_open = conf->interactive, .to_fd = -1 };
+	*st = (struct stream){ .c = c,
+		.conf = conf,
+		.sock = sock,
+		.signals = signals,
+		.in = in,
+		.input_open = conf->interactive,
+		.to_fd = -1 };
 	if (conf->timeout_secs)
 		st->deadline_ms = now_ms() + (int64_t)conf->timeout_secs * 1000;
 	if (conf->tty && conf->interactive)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Files of any size. The contract's plain read and write carry 64 MiB; what is larger goes in pieces
- * through ranges and handles, where the server has them. */
+/* Files of any size. The contract's plain read and write carry 64 MiB; what is larger goes in
+ * pieces through ranges and handles, where the server has them. */
 #include "client/cli/cli.h"
 
 #include "common/api/api.h"
@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 
 #define PLAIN_MAX (64 * 1024 * 1024)
-#define PIECE (4 * 1024 * 1024) /* most that one handle write takes */
+#define PIECE     (4 * 1024 * 1024) /* most that one handle write takes */
 
 static int set_error(struct sbx_error *e, int sys, const char *what)
 {
@@ -43,10 +43,14 @@ static int get_ranges(struct cli *c, char *path, struct sink *s, struct sbx_erro
 	for (;;) {
 		char range[64];
 		const char *headers[] = { range, NULL };
-		struct sbx_request q = { .method = "GET", .path = path, .on_data = to_fd, .arg = s,
+		struct sbx_request q = { .method = "GET",
+			.path = path,
+			.on_data = to_fd,
+			.arg = s,
 			.headers = headers };
 		uint64_t from = s->total;
-		snprintf(range, sizeof(range), "Range: bytes=%" PRIu64 "-%" PRIu64, from, from + PIECE - 1);
+		snprintf(range, sizeof(range), "Range: bytes=%" PRIu64 "-%" PRIu64, from,
+			from + PIECE - 1);
 		if (sbx_call(c->s, &q, NULL, e) < 0)
 			return e->status == 416 ? 0 : -1;
 		if (s->failed)
@@ -85,8 +89,13 @@ static int put_plain(struct cli *c, const char *ref, const char *path, int fd, u
 	struct sbx_error *e)
 {
 	_cleanup_free_ char *url = sbx_path("/v1/sandboxes/%s/files?path=%S", ref, path);
-	struct sbx_request q = { .method = "PUT", .path = url, .on_read = from_fd, .arg = &fd,
-		.body_len = size, .body_type = "application/octet-stream", .timeout_ms = -1 };
+	struct sbx_request q = { .method = "PUT",
+		.path = url,
+		.on_read = from_fd,
+		.arg = &fd,
+		.body_len = size,
+		.body_type = "application/octet-stream",
+		.timeout_ms = -1 };
 
 	if (size == 0) /* nothing to announce is not an unknown length */
 		q.on_read = NULL;
@@ -115,10 +124,14 @@ static int open_handle(struct cli *c, const char *ref, const char *path, const c
 	char **ret, struct sbx_error *e)
 {
 	_cleanup_json_ json_t *o = json_pack("{s:s,s:[s,s,s],s:i}", "path", path, "flags", "write",
-		"create", "trunc", "mode", 0644), *v = NULL;
+				      "create", "trunc", "mode", 0644),
+			      *v = NULL;
 	_cleanup_free_ char *body = json_text(o), *url = sbx_path("/v1/sandboxes/%s/fs/open", ref);
-	struct sbx_request q = { .method = "POST", .path = url, .body = body,
-		.body_len = body ? strlen(body) : 0, .headers = headers };
+	struct sbx_request q = { .method = "POST",
+		.path = url,
+		.body = body,
+		.body_len = body ? strlen(body) : 0,
+		.headers = headers };
 	struct sbx_response r;
 	json_t *h;
 
@@ -130,7 +143,9 @@ static int open_handle(struct cli *c, const char *ref, const char *path, const c
 		v = NULL;
 	sbx_response_free(&r);
 	h = json_object_get(v, "handle");
-	*ret = json_is_string(h) ? strdup(json_string_value(h)) : h ? json_dumps(h, JSON_ENCODE_ANY) : NULL;
+	*ret = json_is_string(h) ? strdup(json_string_value(h))
+	       : h               ? json_dumps(h, JSON_ENCODE_ANY)
+				 : NULL;
 	return *ret ? 0 : set_error(e, EPROTO, "open");
 }
 
@@ -144,10 +159,14 @@ static int write_pieces(struct cli *c, const char *ref, const char *handle, int 
 	if (!buf)
 		return set_error(e, ENOMEM, "upload");
 	while ((n = read_piece(fd, buf, PIECE)) > 0) {
-		_cleanup_free_ char *url = sbx_path("/v1/sandboxes/%s/fs/handles/%s?offset=%lld", ref,
-			handle, (long long)at);
-		struct sbx_request q = { .method = "PUT", .path = url, .body = buf, .body_len = (size_t)n,
-			.body_type = "application/octet-stream", .headers = headers };
+		_cleanup_free_ char *url = sbx_path(
+			"/v1/sandboxes/%s/fs/handles/%s?offset=%lld", ref, handle, (long long)at);
+		struct sbx_request q = { .method = "PUT",
+			.path = url,
+			.body = buf,
+			.body_len = (size_t)n,
+			.body_type = "application/octet-stream",
+			.headers = headers };
 		if (!url)
 			return set_error(e, ENOMEM, "upload");
 		if (sbx_call(c->s, &q, NULL, e) < 0)
@@ -184,18 +203,24 @@ int file_upload(struct cli *c, const char *ref, const char *path, int fd, struct
 	if (fstat(fd, &st) < 0)
 		return set_error(e, errno, "upload");
 	if (S_ISREG(st.st_mode) && at >= 0 && st.st_size - at <= PLAIN_MAX)
-		return put_plain(c, ref, path, fd, st.st_size > at ? (uint64_t)(st.st_size - at) : 0, e);
+		return put_plain(
+			c, ref, path, fd, st.st_size > at ? (uint64_t)(st.st_size - at) : 0, e);
 	if (server_can(c, "fs_open"))
 		return put_pieces(c, ref, path, fd, e);
 	if (S_ISREG(st.st_mode)) {
-		*e = (struct sbx_error){ .sys = EFBIG, .code = "unsupported",
+		*e = (struct sbx_error){ .sys = EFBIG,
+			.code = "unsupported",
 			.message = "this server takes files of at most 64 MiB" };
 		return -1;
 	}
 	/* A pipe of unknown length: in chunks, and the server says when it is too much. */
 	_cleanup_free_ char *url = sbx_path("/v1/sandboxes/%s/files?path=%S", ref, path);
-	struct sbx_request q = { .method = "PUT", .path = url, .on_read = from_fd, .arg = &fd,
-		.body_type = "application/octet-stream", .timeout_ms = -1 };
+	struct sbx_request q = { .method = "PUT",
+		.path = url,
+		.on_read = from_fd,
+		.arg = &fd,
+		.body_type = "application/octet-stream",
+		.timeout_ms = -1 };
 	return url ? sbx_call(c->s, &q, NULL, e) : set_error(e, ENOMEM, path);
 }
 
@@ -226,7 +251,8 @@ int file_op(struct cli *c, const char *ref, json_t *op, struct sbx_error *e)
 
 	if (!op)
 		return set_error(e, EINVAL, "file operation");
-	if (ask(c, "POST", sbx_path("/v1/sandboxes/%s/fs/ops", ref), json_pack("{s:[o]}", "ops", op), &r, e) < 0)
+	if (ask(c, "POST", sbx_path("/v1/sandboxes/%s/fs/ops", ref),
+		    json_pack("{s:[o]}", "ops", op), &r, e) < 0)
 		return -1;
 	bad = json_parse_any(r.body, r.len, 1 << 20, &v, NULL) < 0;
 	sbx_response_free(&r);
@@ -255,8 +281,8 @@ static bool on_entry(void *arg, const char *text, size_t len)
 }
 
 /* The detailed listing, page after page. */
-static int list_entries(struct cli *c, const char *ref, const char *path, json_t *list,
-	struct sbx_error *e)
+static int list_entries(
+	struct cli *c, const char *ref, const char *path, json_t *list, struct sbx_error *e)
 {
 	struct gather g = { .list = list };
 	_cleanup_free_ char *after = NULL;
@@ -264,9 +290,9 @@ static int list_entries(struct cli *c, const char *ref, const char *path, json_t
 
 	do {
 		struct lines l = { .line = on_entry, .arg = &g };
-		char *url = after ?
-			sbx_path("/v1/sandboxes/%s/fs/list?path=%S&after=%s", ref, path, after) :
-			sbx_path("/v1/sandboxes/%s/fs/list?path=%S", ref, path);
+		char *url = after ? sbx_path("/v1/sandboxes/%s/fs/list?path=%S&after=%s", ref, path,
+					    after)
+				  : sbx_path("/v1/sandboxes/%s/fs/list?path=%S", ref, path);
 		const char *next;
 		r = ask_lines(c, url, &l, e);
 		next = json_string_value(json_object_get(g.last, "next"));

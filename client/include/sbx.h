@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* libsbx: the Sandbox API v1 from C. Functions return 0, or -1 with *e filled. A `struct sbx` may be
- * used by many threads at once; each call takes a kept-alive connection from its pool. */
+/* libsbx: the Sandbox API v1 from C. Functions return 0, or -1 with *e filled. A `struct sbx` may
+ * be used by many threads at once; each call takes a kept-alive connection from its pool. */
 #ifndef SBX_H
 #define SBX_H
 
@@ -17,16 +17,16 @@ extern "C" {
 
 /* What went wrong. */
 struct sbx_error {
-	int status;       /* HTTP status of the answer; 0: there was no answer */
-	int sys;          /* errno: the server's error.errno, else by the table of sbxfs(1); EHOSTDOWN,
-	                     ETIMEDOUT, EINTR, EPROTO when there was no usable answer */
-	bool sent;        /* no answer, and the request may have been carried out */
-	char code[32];    /* "conflict"; "unreachable", "timeout", "interrupted", "protocol" here */
-	char message[400];/* printable: control bytes are escaped */
+	int status;    /* HTTP status of the answer; 0: there was no answer */
+	int sys;       /* errno: the server's error.errno, else as sandbox-api(7) lists; EHOSTDOWN,
+			  ETIMEDOUT, EINTR, EPROTO when there was no usable answer */
+	bool sent;     /* no answer, and the request may have been carried out */
+	char code[32]; /* "conflict"; "unreachable", "timeout", "interrupted", "protocol" here */
+	char message[400]; /* printable: control bytes are escaped */
 };
 
-/* Where the server is. Zero members are taken from SBX_ENDPOINT, SBX_TOKEN or SBX_TOKEN_FILE, SBX_CA,
- * then from the server's defaults. Strings are copied. */
+/* Where the server is. Zero members are taken from SBX_ENDPOINT, SBX_TOKEN or SBX_TOKEN_FILE,
+ * SBX_CA, then from the server's defaults. Strings are copied. */
 struct sbx_options {
 	const char *endpoint;   /* unix:///path, https://host:port, http://127.0.0.1:port */
 	const char *token_file; /* must not be readable by group or other */
@@ -61,22 +61,23 @@ struct sbx_request {
 };
 struct sbx_response {
 	int status;
-	char *body;                 /* NUL-terminated; sbx_response_free */
+	char *body; /* NUL-terminated; sbx_response_free */
 	size_t len;
-	char etag[80], attr[1024];  /* ETag, Sbx-Attr */
+	char etag[80], attr[1024]; /* ETag, Sbx-Attr */
 	char instance[40];
-	int64_t first_offset;       /* Sbx-First-Offset, -1: absent */
-	int64_t size;               /* Sbx-Size, -1: absent */
-	int64_t complete;           /* Sbx-Complete: 1 no more will come, -1: absent */
+	int64_t first_offset; /* Sbx-First-Offset, -1: absent */
+	int64_t size;         /* Sbx-Size, -1: absent */
+	int64_t complete;     /* Sbx-Complete: 1 no more will come, -1: absent */
 };
-/* A non-2xx answer is an error. Safe requests (GET, HEAD) that meet a dead kept-alive connection are
- * sent once more; nothing else ever is. */
-SBX_API int sbx_call(struct sbx *s, const struct sbx_request *q, struct sbx_response *ret,
-	struct sbx_error *e);
+/* A non-2xx answer is an error. Safe requests (GET, HEAD) that meet a dead kept-alive connection
+ * are sent once more; nothing else ever is. */
+SBX_API int sbx_call(
+	struct sbx *s, const struct sbx_request *q, struct sbx_response *ret, struct sbx_error *e);
 SBX_API void sbx_response_free(struct sbx_response *r);
 
 /* "/v1/sandboxes/" + ref + "/files?path=" + path …: each %s argument is percent-encoded as one
- * segment or query value, %S (a query path) keeps slashes, %d and %lld are numbers. Caller frees; NULL: out of memory. */
+ * segment or query value, %S (a query path) keeps slashes, %d and %lld are numbers. Caller frees;
+ * NULL: out of memory. */
 SBX_API char *sbx_path(const char *fmt, ...);
 
 /* sbx-stream/1 and sbx-tunnel/1: *ret_fd is a blocking stream; over TLS a thread of the library
@@ -84,8 +85,8 @@ SBX_API char *sbx_path(const char *fmt, ...);
 SBX_API int sbx_upgrade(struct sbx *s, const char *path, const char *protocol, bool background,
 	int *ret_fd, struct sbx_error *e);
 #define SBX_FRAME_MAX 1048576
-/* Frames of sbx-stream/1. read: 1 a frame (payload in buf, at least SBX_FRAME_MAX bytes), 0 the end,
- * -1 broken. */
+/* Frames of sbx-stream/1. read: 1 a frame (payload in buf, at least SBX_FRAME_MAX bytes), 0 the
+ * end, -1 broken. */
 SBX_API int sbx_frame_read(int fd, char *ret_type, void *buf, size_t *ret_len);
 SBX_API int sbx_frame_write(int fd, char type, const void *buf, size_t len);
 
@@ -96,8 +97,8 @@ SBX_API int sbx_frame_write(int fd, char type, const void *buf, size_t len);
 /* A sandbox as the server shows it. Values longer than their member are an EPROTO error. */
 struct sbx_sandbox {
 	char id[64];
-	char name[64];            /* "" without one */
-	char state[16];           /* "pending", "running", "suspended", "terminated" */
+	char name[64];  /* "" without one */
+	char state[16]; /* "pending", "running", "suspended", "terminated" */
 	char image[256];
 	double cpus;
 	int64_t memory_mb, disk_mb;
@@ -115,8 +116,8 @@ struct sbx_spec {
 	const char *const *labels; /* "key=value", NULL-terminated */
 };
 /* Answers when the sandbox runs. `spec` may be NULL. Waits as long as the server takes. */
-SBX_API int sbx_create(struct sbx *s, const struct sbx_spec *spec, struct sbx_sandbox *ret,
-	struct sbx_error *e);
+SBX_API int sbx_create(
+	struct sbx *s, const struct sbx_spec *spec, struct sbx_sandbox *ret, struct sbx_error *e);
 SBX_API int sbx_get(struct sbx *s, const char *ref, struct sbx_sandbox *ret, struct sbx_error *e);
 /* Newest first. `label` is "key=value" or NULL. free() the list; it is NULL when n is 0. */
 SBX_API int sbx_list(struct sbx *s, const char *label, struct sbx_sandbox **ret, size_t *ret_n,
@@ -128,18 +129,18 @@ SBX_API int sbx_rename(struct sbx *s, const char *ref, const char *name, struct 
 
 /* A command. argv[0] is looked up on the sandbox's PATH; there is no shell. */
 struct sbx_command {
-	const char *const *argv;   /* NULL-terminated */
-	const char *const *env;    /* "NAME=value", over the sandbox's own; may be NULL */
-	const char *cwd;           /* NULL: /sandbox/home */
-	const void *input;         /* standard input */
-	size_t input_len;          /* sbx_run: it ends after these; sbx_start: it stays open */
-	int timeout_secs;          /* sbx_run only; 0: none */
-	bool tty;                  /* sbx_start only */
+	const char *const *argv; /* NULL-terminated */
+	const char *const *env;  /* "NAME=value", over the sandbox's own; may be NULL */
+	const char *cwd;         /* NULL: /sandbox/home */
+	const void *input;       /* standard input */
+	size_t input_len;        /* sbx_run: it ends after these; sbx_start: it stays open */
+	int timeout_secs;        /* sbx_run only; 0: none */
+	bool tty;                /* sbx_start only */
 	int rows, cols;
 };
 struct sbx_result {
-	int exit_code;             /* 128 + n after death by signal n, -1 after the timeout */
-	char *out, *err;           /* the first 8 MiB of each, NUL-terminated; may hold NULs */
+	int exit_code;   /* 128 + n after death by signal n, -1 after the timeout */
+	char *out, *err; /* the first 8 MiB of each, NUL-terminated; may hold NULs */
 	size_t out_len, err_len;
 	bool truncated, timed_out;
 };
@@ -153,8 +154,8 @@ SBX_API void sbx_result_free(struct sbx_result *r);
 SBX_API int sbx_start(struct sbx *s, const char *ref, const struct sbx_command *c, int64_t *ret_pid,
 	struct sbx_error *e);
 /* "INT", "TERM", "KILL" or "HUP", to the whole process group. */
-SBX_API int sbx_signal(struct sbx *s, const char *ref, int64_t pid, const char *signal,
-	struct sbx_error *e);
+SBX_API int sbx_signal(
+	struct sbx *s, const char *ref, int64_t pid, const char *signal, struct sbx_error *e);
 /* A file of the sandbox, at most 64 MiB. free() *ret; a NUL stands behind the content. */
 SBX_API int sbx_file_get(struct sbx *s, const char *ref, const char *path, char **ret,
 	size_t *ret_len, struct sbx_error *e);

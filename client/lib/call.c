@@ -23,13 +23,15 @@ static int judge(struct exchange *x, CURLcode rc, struct sbx_error *e)
 	else if (x->gave_up)
 		sbx_fail(e, "interrupted", EINTR, "the body was not given to its end");
 	else
-		sbx_fail_curl(e, x->s, rc == CURLE_OK ? CURLE_WEIRD_SERVER_REPLY : rc, x->os_errno, x->sent);
+		sbx_fail_curl(e, x->s, rc == CURLE_OK ? CURLE_WEIRD_SERVER_REPLY : rc, x->os_errno,
+			x->sent);
 	if (e)
 		e->sent = x->sent;
 	return -1;
 }
 
-int sbx_call(struct sbx *s, const struct sbx_request *q, struct sbx_response *ret, struct sbx_error *e)
+int sbx_call(
+	struct sbx *s, const struct sbx_request *q, struct sbx_response *ret, struct sbx_error *e)
 {
 	struct sbx_response r = { .first_offset = -1, .size = -1, .complete = -1 };
 	struct exchange x = { .s = s, .q = q, .r = &r };

@@ -20,8 +20,11 @@ static int call_json(struct sbx *s, const char *method, char *path, json_t *body
 	_cleanup_free_ char *own_path = path;
 	_cleanup_json_ json_t *own_body = body;
 	_cleanup_free_ char *text = own_body ? json_text(own_body) : NULL;
-	struct sbx_request q = { .method = method, .path = own_path, .body = text,
-		.body_len = text ? strlen(text) : 0, .timeout_ms = timeout_ms };
+	struct sbx_request q = { .method = method,
+		.path = own_path,
+		.body = text,
+		.body_len = text ? strlen(text) : 0,
+		.timeout_ms = timeout_ms };
 	struct sbx_response r;
 	int bad;
 
@@ -41,7 +44,7 @@ static bool take_str(json_t *o, const char *key, char *out, size_t size, bool re
 	if (!v || json_is_null(v))
 		return !required;
 	if (!json_is_string(v) || json_string_length(v) >= size ||
-	    strlen(json_string_value(v)) != json_string_length(v))
+		strlen(json_string_value(v)) != json_string_length(v))
 		return false;
 	strcpy(out, json_string_value(v));
 	return true;
@@ -101,13 +104,15 @@ static int put_pairs(json_t *o, const char *key, const char *const *list, struct
 	json_t *v = list ? pairs(list) : NULL;
 
 	if (list && !v)
-		return sbx_fail(e, "invalid_request", EINVAL, "%s: NAME=value in UTF-8 is expected", key);
+		return sbx_fail(
+			e, "invalid_request", EINVAL, "%s: NAME=value in UTF-8 is expected", key);
 	if (v)
 		json_object_set_new(o, key, v);
 	return 0;
 }
 
-int sbx_create(struct sbx *s, const struct sbx_spec *spec, struct sbx_sandbox *ret, struct sbx_error *e)
+int sbx_create(
+	struct sbx *s, const struct sbx_spec *spec, struct sbx_sandbox *ret, struct sbx_error *e)
 {
 	static const struct sbx_spec none;
 	_cleanup_json_ json_t *o = json_object(), *answer = NULL;
@@ -124,7 +129,7 @@ int sbx_create(struct sbx *s, const struct sbx_spec *spec, struct sbx_sandbox *r
 	if (spec->network)
 		json_object_set_new(o, "network", json_pack("{s:s}", "mode", spec->network));
 	if (put_pairs(o, "env", spec->env, e) < 0 || put_pairs(o, "labels", spec->labels, e) < 0 ||
-	    call_json(s, "POST", sbx_path("/v1/sandboxes"), steal(o), -1, &answer, e) < 0)
+		call_json(s, "POST", sbx_path("/v1/sandboxes"), steal(o), -1, &answer, e) < 0)
 		return -1;
 	return take_sandbox(answer, ret) ? 0 : sbx_fail_shape(e, "no sandbox");
 }
@@ -204,8 +209,8 @@ static bool take_bytes(json_t *o, const char *key, char **ret, size_t *ret_len)
 	size_t n = 0;
 
 	if (v && !json_is_null(v) &&
-	    (!json_is_string(v) ||
-	     base64_decode(json_string_value(v), json_string_length(v), &p, &n) < 0))
+		(!json_is_string(v) ||
+			base64_decode(json_string_value(v), json_string_length(v), &p, &n) < 0))
 		return false;
 	text = realloc(p, n + 1);
 	if (!text) {
@@ -225,14 +230,15 @@ int sbx_run(struct sbx *s, const char *ref, const struct sbx_command *c, struct 
 	struct sbx_result r = { 0 };
 	json_t *body = command_body(c, e), *code;
 
-	if (!body || call_json(s, "POST", sbx_path("/v1/sandboxes/%s/run", ref), body, -1, &answer, e) < 0)
+	if (!body || call_json(s, "POST", sbx_path("/v1/sandboxes/%s/run", ref), body, -1, &answer,
+			     e) < 0)
 		return -1;
 	code = json_object_get(answer, "exit_code");
 	r.exit_code = (int)json_integer_value(code);
 	r.truncated = json_is_true(json_object_get(answer, "truncated"));
 	r.timed_out = json_is_true(json_object_get(answer, "timed_out"));
 	if (!json_is_integer(code) || !take_bytes(answer, "stdout", &r.out, &r.out_len) ||
-	    !take_bytes(answer, "stderr", &r.err, &r.err_len)) {
+		!take_bytes(answer, "stderr", &r.err, &r.err_len)) {
 		sbx_result_free(&r);
 		return sbx_fail_shape(e, "no result of a run");
 	}
@@ -262,7 +268,8 @@ int sbx_start(struct sbx *s, const char *ref, const struct sbx_command *c, int64
 		put_int(body, "rows", c->rows);
 		put_int(body, "cols", c->cols);
 	}
-	if (call_json(s, "POST", sbx_path("/v1/sandboxes/%s/processes", ref), body, 0, &answer, e) < 0)
+	if (call_json(s, "POST", sbx_path("/v1/sandboxes/%s/processes", ref), body, 0, &answer, e) <
+		0)
 		return -1;
 	pid = json_object_get(answer, "pid");
 	if (!json_is_integer(pid) || json_integer_value(pid) < 1)
@@ -298,7 +305,10 @@ int sbx_file_put(struct sbx *s, const char *ref, const char *path, const void *b
 	struct sbx_error *e)
 {
 	_cleanup_free_ char *url = sbx_path("/v1/sandboxes/%s/files?path=%S", ref, path);
-	struct sbx_request q = { .method = "PUT", .path = url, .body = buf, .body_len = len,
+	struct sbx_request q = { .method = "PUT",
+		.path = url,
+		.body = buf,
+		.body_len = len,
 		.body_type = "application/octet-stream" };
 
 	return url ? sbx_call(s, &q, NULL, e) : no_memory(e);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The transport over TCP and TLS. The transfer library repeats a request by itself when a kept-alive
- * connection turns out dead; that is right for GET and HEAD only, so any other method is refused a
- * second connection once its first byte may have left (prereq and open_socket below). */
+/* The transport over TCP and TLS. The transfer library repeats a request by itself when a
+ * kept-alive connection turns out dead; that is right for GET and HEAD only, so any other method is
+ * refused a second connection once its first byte may have left (prereq and open_socket below). */
 #include "client/lib/curl_load.h"
 #include "client/lib/exchange.h"
 

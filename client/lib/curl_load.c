@@ -17,8 +17,8 @@ static void load(void)
 	if (!lib)
 		return;
 	loaded = true;
-#define F(name) \
-	*(void **)&calls.name = dlsym(lib, "curl_" #name); \
+#define F(name)                                                                                    \
+	*(void **)&calls.name = dlsym(lib, "curl_" #name);                                         \
 	loaded = loaded && calls.name;
 	CURL_CALLS(F)
 #undef F

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* The transfer library, loaded when the first TCP or TLS endpoint is opened. With it come some thirty
- * other libraries, whose loading would be most of what a short command over a unix socket costs. */
+/* The transfer library, loaded when the first TCP or TLS endpoint is opened. With it come some
+ * thirty other libraries, whose loading would be most of what a short command over a unix socket
+ * costs. */
 #ifndef CLIENT_LIB_CURL_LOAD_H
 #define CLIENT_LIB_CURL_LOAD_H
 
 #include <curl/curl.h>
 
-#define CURL_CALLS(F) \
-	F(easy_init) F(easy_setopt) F(easy_getinfo) F(easy_perform) F(easy_cleanup) F(easy_send) \
-	F(easy_recv) F(easy_strerror) F(multi_init) F(multi_setopt) F(multi_add_handle) \
-	F(multi_remove_handle) F(multi_perform) F(multi_poll) F(multi_info_read) F(multi_cleanup) \
-	F(slist_append) F(slist_free_all) F(url) F(url_set) F(url_get) F(url_cleanup) F(free)
+#define CURL_CALLS(F)                                                                              \
+	F(easy_init)                                                                               \
+	F(easy_setopt) F(easy_getinfo) F(easy_perform) F(easy_cleanup) F(easy_send) F(easy_recv)   \
+		F(easy_strerror) F(multi_init) F(multi_setopt) F(multi_add_handle)                 \
+			F(multi_remove_handle) F(multi_perform) F(multi_poll) F(multi_info_read)   \
+				F(multi_cleanup) F(slist_append) F(slist_free_all) F(url)          \
+					F(url_set) F(url_get) F(url_cleanup) F(free)
 
 struct curl_calls {
 #define F(name) __typeof__(curl_##name) *name;

@@ -64,16 +64,26 @@ int sbx_fail(struct sbx_error *e, const char *code, int sys, const char *fmt, ..
 
 int sbx_fail_shape(struct sbx_error *e, const char *what)
 {
-	return sbx_fail(e, "protocol", EPROTO, "the server's answer is not the Sandbox API's: %s", what);
+	return sbx_fail(
+		e, "protocol", EPROTO, "the server's answer is not the Sandbox API's: %s", what);
 }
 
 /* Statuses whose errno says more than the code's, and those that come without a code. */
 static const struct {
 	int status, sys;
 } statuses[] = {
-	{ 400, EINVAL }, { 401, EACCES }, { 403, EPERM },  { 404, ENOENT },     { 409, EBUSY },
-	{ 413, EFBIG },  { 415, EPROTO }, { 500, EIO },    { 501, EOPNOTSUPP }, { 502, EHOSTDOWN },
-	{ 503, EAGAIN }, { 504, ETIMEDOUT },
+	{ 400, EINVAL },
+	{ 401, EACCES },
+	{ 403, EPERM },
+	{ 404, ENOENT },
+	{ 409, EBUSY },
+	{ 413, EFBIG },
+	{ 415, EPROTO },
+	{ 500, EIO },
+	{ 501, EOPNOTSUPP },
+	{ 502, EHOSTDOWN },
+	{ 503, EAGAIN },
+	{ 504, ETIMEDOUT },
 };
 
 static int errno_of_status(int status)
@@ -115,8 +125,10 @@ int sbx_fail_answer(struct sbx_error *e, int status, const char *body, size_t le
 	message = json_string_value(json_object_get(error, "message"));
 	name = json_string_value(json_object_get(error, "errno"));
 	if (status / 100 == 3) {
-		sbx_fail(e, "protocol", EPROTO, "the server answered with a redirect (%d); "
-			"name its real address as the endpoint", status);
+		sbx_fail(e, "protocol", EPROTO,
+			"the server answered with a redirect (%d); "
+			"name its real address as the endpoint",
+			status);
 	} else if (!code || !message) {
 		sbx_fail(e, "internal", errno_of_status(status),
 			"HTTP status %d without an error of the Sandbox API", status);
@@ -134,10 +146,11 @@ static int fail_connect(struct sbx_error *e, const struct sbx *s, long os_errno)
 
 	if (os_errno == EACCES || os_errno == EPERM)
 		return sbx_fail(e, "unreachable", EACCES,
-			"cannot use %s: permission denied; it belongs to another user", s->endpoint);
+			"cannot use %s: permission denied; it belongs to another user",
+			s->endpoint);
 	return sbx_fail(e, "unreachable", EHOSTDOWN,
-		"cannot reach sandboxd at %s: %s; is it running? (SBX_ENDPOINT says where)", s->endpoint,
-		what ? what : "no connection");
+		"cannot reach sandboxd at %s: %s; is it running? (SBX_ENDPOINT says where)",
+		s->endpoint, what ? what : "no connection");
 }
 
 int sbx_fail_curl(struct sbx_error *e, const struct sbx *s, CURLcode rc, long os_errno, bool sent)
@@ -153,8 +166,9 @@ int sbx_fail_curl(struct sbx_error *e, const struct sbx *s, CURLcode rc, long os
 			fail_connect(e, s, os_errno);
 		break;
 	case CURLE_OPERATION_TIMEDOUT:
-		sbx_fail(e, sent ? "timeout" : "unreachable", ETIMEDOUT, "%s did not answer in time%s",
-			s->endpoint, sent ? "; the request may have been carried out" : "");
+		sbx_fail(e, sent ? "timeout" : "unreachable", ETIMEDOUT,
+			"%s did not answer in time%s", s->endpoint,
+			sent ? "; the request may have been carried out" : "");
 		break;
 	case CURLE_ABORTED_BY_CALLBACK:
 		sbx_fail(e, "interrupted", EINTR, "interrupted");
@@ -162,16 +176,19 @@ int sbx_fail_curl(struct sbx_error *e, const struct sbx *s, CURLcode rc, long os
 	case CURLE_PEER_FAILED_VERIFICATION:
 	case CURLE_SSL_CONNECT_ERROR:
 	case CURLE_SSL_CACERT_BADFILE:
-		sbx_fail(e, "unreachable", EHOSTDOWN, "no trusted TLS connection to %s: %s "
-			"(SBX_CA names the file of its certificate authority)", s->endpoint,
-			K->easy_strerror(rc));
+		sbx_fail(e, "unreachable", EHOSTDOWN,
+			"no trusted TLS connection to %s: %s "
+			"(SBX_CA names the file of its certificate authority)",
+			s->endpoint, K->easy_strerror(rc));
 		break;
 	case CURLE_RECV_ERROR:
 	case CURLE_SEND_ERROR:
 	case CURLE_GOT_NOTHING:
 	case CURLE_PARTIAL_FILE:
-		sbx_fail(e, "unreachable", EHOSTDOWN, "the connection to %s broke before its answer was "
-			"complete", s->endpoint);
+		sbx_fail(e, "unreachable", EHOSTDOWN,
+			"the connection to %s broke before its answer was "
+			"complete",
+			s->endpoint);
 		break;
 	case CURLE_OUT_OF_MEMORY:
 		sbx_fail(e, "internal", ENOMEM, "out of memory");

@@ -34,9 +34,15 @@ static const struct wanted {
 	const char *name;
 	size_t offset, size; /* size 0: an int64_t */
 } wanted[] = {
-#define TEXT(name, member) \
-	{ name, offsetof(struct sbx_response, member), sizeof(((struct sbx_response *)0)->member) }
-#define NUMBER(name, member) { name, offsetof(struct sbx_response, member), 0 }
+#define TEXT(name, member)                                                                         \
+	{                                                                                          \
+		name, offsetof(struct sbx_response, member),                                       \
+			sizeof(((struct sbx_response *)0)->member)                                 \
+	}
+#define NUMBER(name, member)                                                                       \
+	{                                                                                          \
+		name, offsetof(struct sbx_response, member), 0                                     \
+	}
 	TEXT("etag", etag),
 	TEXT("sbx-attr", attr),
 	TEXT("sbx-instance", instance),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* One call while it is under way. A transport moves the bytes; what an answer may be, how large, and
- * whether anyone still waits for it is decided here, so that it is the same for every transport. */
+/* One call while it is under way. A transport moves the bytes; what an answer may be, how large,
+ * and whether anyone still waits for it is decided here, so that it is the same for every
+ * transport. */
 #ifndef CLIENT_LIB_EXCHANGE_H
 #define CLIENT_LIB_EXCHANGE_H
 
@@ -11,7 +12,7 @@ struct exchange {
 	const struct sbx_request *q;
 	struct sbx_response *r;
 	bool has_body;
-	bool safe;          /* GET, HEAD: may be sent again */
+	bool safe; /* GET, HEAD: may be sent again */
 	/* what happened so far */
 	bool sent;          /* the request went out, at least in part */
 	bool stopped;       /* on_data said enough */
@@ -23,7 +24,7 @@ struct exchange {
 	int status;
 	size_t header_bytes;
 	struct sbx_buf body;
-	int64_t moved_ms;   /* when a byte moved last */
+	int64_t moved_ms; /* when a byte moved last */
 	int64_t start_ms;
 };
 

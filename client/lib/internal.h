@@ -10,18 +10,19 @@
 #include <curl/curl.h>
 #include <pthread.h>
 
-#define SBX_IDLE_SECS 60                        /* then a kept-alive connection is closed */
-#define SBX_POOL_IDLE 16                        /* kept-alive connections, most */
-#define SBX_TOKEN_MAX 4096
-#define SBX_HEADERS_MAX (64 * 1024)             /* of one answer, interim ones included */
+#define SBX_IDLE_SECS      60 /* then a kept-alive connection is closed */
+#define SBX_POOL_IDLE      16 /* kept-alive connections, most */
+#define SBX_TOKEN_MAX      4096
+#define SBX_HEADERS_MAX    (64 * 1024) /* of one answer, interim ones included */
 #define SBX_ERROR_BODY_MAX (64 * 1024)
-#define SBX_JSON_MAX (16 * 1024 * 1024)         /* a buffered answer that is not a file */
-#define SBX_RAW_MAX (64 * 1024 * 1024)          /* a buffered file */
+#define SBX_JSON_MAX       (16 * 1024 * 1024) /* a buffered answer that is not a file */
+#define SBX_RAW_MAX        (64 * 1024 * 1024) /* a buffered file */
 
 /* One connection, of the transport that the endpoint asks for. */
 struct conn {
-	/* TCP and TLS: the easy handle holds at most one socket, the multi handle drives it, so that
-	 * a waiting call can be asked every 100 ms whether it is still wanted. NULL until used. */
+	/* TCP and TLS: the easy handle holds at most one socket, the multi handle drives it, so
+	 * that a waiting call can be asked every 100 ms whether it is still wanted. NULL until
+	 * used. */
 	CURLM *multi;
 	CURL *easy;
 	/* unix socket: in[at..len) came and was not used yet */

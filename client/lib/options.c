@@ -31,7 +31,8 @@ static char *home_socket(void)
 
 	if (!home && getpwuid_r(getuid(), &pw, buf, sizeof(buf), &found) == 0 && found)
 		home = found->pw_dir;
-	return asprintf(&path, "%s/.config/sandbox/sandboxd.sock", home ? home : "") < 0 ? NULL : path;
+	return asprintf(&path, "%s/.config/sandbox/sandboxd.sock", home ? home : "") < 0 ? NULL
+											 : path;
 }
 
 /* The server's default. A server started from a session without a runtime directory listens below
@@ -97,20 +98,23 @@ static void curl_free_p(char **p)
 static int parse_url(struct sbx *s, struct sbx_error *e)
 {
 	_cleanup_(url_p) CURLU *u = K->url();
-	_cleanup_(curl_free_p) char *scheme = NULL, *host = NULL, *port = NULL, *user = NULL, *path = NULL;
+	_cleanup_(curl_free_p) char *scheme = NULL, *host = NULL, *port = NULL, *user = NULL,
+				    *path = NULL;
 
 	if (!u || K->url_set(u, CURLUPART_URL, s->endpoint, 0) != CURLUE_OK ||
-	    K->url_get(u, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK ||
-	    K->url_get(u, CURLUPART_HOST, &host, 0) != CURLUE_OK ||
-	    K->url_get(u, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) != CURLUE_OK ||
-	    (strcmp(scheme, "http") != 0 && strcmp(scheme, "https") != 0))
-		return sbx_fail(e, "invalid_request", EINVAL, "endpoint %s: use unix:///path, "
-			"https://host:port or http://127.0.0.1:port", s->endpoint);
+		K->url_get(u, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK ||
+		K->url_get(u, CURLUPART_HOST, &host, 0) != CURLUE_OK ||
+		K->url_get(u, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) != CURLUE_OK ||
+		(strcmp(scheme, "http") != 0 && strcmp(scheme, "https") != 0))
+		return sbx_fail(e, "invalid_request", EINVAL,
+			"endpoint %s: use unix:///path, "
+			"https://host:port or http://127.0.0.1:port",
+			s->endpoint);
 	K->url_get(u, CURLUPART_USER, &user, 0);
 	K->url_get(u, CURLUPART_PATH, &path, 0);
 	if (user || (path && strcmp(path, "/") != 0))
-		return sbx_fail(e, "invalid_request", EINVAL,
-			"an endpoint has neither a user nor a path");
+		return sbx_fail(
+			e, "invalid_request", EINVAL, "an endpoint has neither a user nor a path");
 	s->tls = !strcmp(scheme, "https");
 	if (!s->tls && !is_loopback(host))
 		return sbx_fail(e, "invalid_request", EINVAL,
@@ -126,7 +130,8 @@ static int resolve_url(struct sbx *s, struct sbx_error *e)
 {
 	if (!K)
 		return sbx_fail(e, "unsupported", EOPNOTSUPP,
-			"endpoint %s needs libcurl, which is not installed here (package libcurl4)", s->endpoint);
+			"endpoint %s needs libcurl, which is not installed here (package libcurl4)",
+			s->endpoint);
 	return parse_url(s, e);
 }
 
@@ -140,8 +145,9 @@ int sbx_resolve(const struct sbx_options *opt, struct sbx *s, struct sbx_error *
 	const char *endpoint = pick(opt->endpoint, "SBX_ENDPOINT");
 	const char *ca = pick(opt->ca_file, "SBX_CA");
 	/* A token in the environment is the nearer statement than a file named there. */
-	const char *file = opt->token_file ? opt->token_file :
-		env("SBX_TOKEN") ? NULL : env("SBX_TOKEN_FILE");
+	const char *file = opt->token_file    ? opt->token_file
+			   : env("SBX_TOKEN") ? NULL
+					      : env("SBX_TOKEN_FILE");
 
 	s->endpoint = endpoint ? strdup(endpoint) : default_endpoint();
 	s->ca_file = ca ? strdup(ca) : NULL;

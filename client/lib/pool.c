@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-
 static void handle_free(struct sbx *s)
 {
 	for (struct conn *c; (c = s->idle);) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The transport over a unix socket: HTTP/1.1 by hand. It is there because the mount and short commands
- * pay for every microsecond of a call and every library of a start; the conversation is with one known
- * server, and the parser below accepts what that server says and little more. */
+/* The transport over a unix socket: HTTP/1.1 by hand. It is there because the mount and short
+ * commands pay for every microsecond of a call and every library of a start; the conversation is
+ * with one known server, and the parser below accepts what that server says and little more. */
 #include "client/lib/exchange.h"
 
 #include "client/lib/wire.h"
@@ -21,11 +21,11 @@
 struct talk {
 	struct exchange *x;
 	struct conn *c;
-	bool fresh;        /* this connection has served no call before */
-	bool answered;     /* a byte of the answer came */
+	bool fresh;    /* this connection has served no call before */
+	bool answered; /* a byte of the answer came */
 	bool all_sent;
 	bool chunked, close;
-	int64_t length;    /* of the body; -1: until the end of the connection */
+	int64_t length; /* of the body; -1: until the end of the connection */
 };
 
 /* Waits for events within the call's limits. CURLE_OK: some of them came. */
@@ -46,7 +46,8 @@ static CURLcode wait_io(struct talk *t, short events, short *ret)
 	}
 }
 
-/* Sends all of iov. An answer that comes meanwhile ends it early: the server has made up its mind. */
+/* Sends all of iov. An answer that comes meanwhile ends it early: the server has made up its mind.
+ */
 static CURLcode send_iov(struct talk *t, struct iovec *iov, int n, bool *ret_early)
 {
 	while (n > 0) {
@@ -88,7 +89,8 @@ static CURLcode send_stream(struct talk *t, bool *ret_early)
 
 	while (rc == CURLE_OK && !*ret_early && (chunked || left > 0)) {
 		char head[24], tail[] = "\r\n";
-		ssize_t n = exchange_upload(t->x, buf, chunked || left > UPLOAD_PIECE ? UPLOAD_PIECE : left);
+		ssize_t n = exchange_upload(
+			t->x, buf, chunked || left > UPLOAD_PIECE ? UPLOAD_PIECE : left);
 		if (n < 0)
 			return CURLE_ABORTED_BY_CALLBACK;
 		if (n == 0 && !chunked) { /* less than was announced */
@@ -97,7 +99,8 @@ static CURLcode send_stream(struct talk *t, bool *ret_early)
 		}
 		left -= chunked ? 0 : (size_t)n;
 		/* The last chunk has a length of zero and the blank line behind it. */
-		struct iovec iov[3] = { { head, (size_t)snprintf(head, sizeof(head), "%zx\r\n", (size_t)n) },
+		struct iovec iov[3] = { { head, (size_t)snprintf(
+							head, sizeof(head), "%zx\r\n", (size_t)n) },
 			{ buf, (size_t)n }, { tail, 2 } };
 		rc = chunked ? send_iov(t, iov, 3, ret_early) : send_iov(t, iov + 1, 1, ret_early);
 		if (n == 0)
@@ -257,7 +260,8 @@ static CURLcode read_bytes(struct talk *t, int64_t n)
 			return CURLE_WRITE_ERROR;
 		c->at += have;
 		n -= n > 0 ? (int64_t)have : 0;
-		CURLcode rc = exchange_watch(t->x); /* a body that drips must not outlast the call's time */
+		CURLcode rc = exchange_watch(
+			t->x); /* a body that drips must not outlast the call's time */
 		if (rc != CURLE_OK)
 			return rc;
 	}
@@ -275,7 +279,8 @@ static CURLcode read_chunks(struct talk *t)
 			return rc;
 		errno = 0;
 		n = strtoull(line, &end, 16);
-		if (!wire_is_hex(*line) || errno || n > INT64_MAX || (*end && *end != ';' && *end != ' '))
+		if (!wire_is_hex(*line) || errno || n > INT64_MAX ||
+			(*end && *end != ';' && *end != ' '))
 			return CURLE_RECV_ERROR;
 		if (n == 0)
 			break;
@@ -330,8 +335,8 @@ CURLcode sbx_unix_answer(struct exchange *x, struct conn *c)
 	return read_answer(&t);
 }
 
-/* A kept-alive connection on which something waits is not ours any more: the server has closed it, or
- * it speaks out of turn. */
+/* A kept-alive connection on which something waits is not ours any more: the server has closed it,
+ * or it speaks out of turn. */
 static bool stale(const struct conn *c)
 {
 	struct pollfd p = { .fd = c->fd, .events = POLLIN | POLLRDHUP };
@@ -356,8 +361,9 @@ static CURLcode ready(struct talk *t)
 		if (c->fd < 0) {
 			t->x->os_errno = -c->fd;
 			c->fd = -1;
-			return t->x->os_errno == EINTR ? CURLE_ABORTED_BY_CALLBACK :
-				t->x->os_errno == ETIMEDOUT ? CURLE_OPERATION_TIMEDOUT : CURLE_COULDNT_CONNECT;
+			return t->x->os_errno == EINTR       ? CURLE_ABORTED_BY_CALLBACK
+			       : t->x->os_errno == ETIMEDOUT ? CURLE_OPERATION_TIMEDOUT
+							     : CURLE_COULDNT_CONNECT;
 		}
 	}
 	return CURLE_OK;
@@ -372,14 +378,16 @@ static CURLcode converse(struct talk *t)
 	/* A server that refuses early may have answered before it closed. */
 	if (rc == CURLE_OK || rc == CURLE_SEND_ERROR) {
 		CURLcode answer = read_answer(t);
-		rc = rc == CURLE_OK || answer == CURLE_OK || t->x->broken || t->x->stopped ? answer : rc;
+		rc = rc == CURLE_OK || answer == CURLE_OK || t->x->broken || t->x->stopped ? answer
+											   : rc;
 	}
 	return rc;
 }
 
 static bool died_unheard(const struct talk *t, CURLcode rc)
 {
-	return !t->answered && (rc == CURLE_GOT_NOTHING || rc == CURLE_RECV_ERROR || rc == CURLE_SEND_ERROR);
+	return !t->answered &&
+	       (rc == CURLE_GOT_NOTHING || rc == CURLE_RECV_ERROR || rc == CURLE_SEND_ERROR);
 }
 
 CURLcode sbx_unix_transport(struct exchange *x, struct conn *c, bool *ret_keep)

@@ -168,8 +168,8 @@ static int refuse(struct take *t, int status, const struct sbx_buf *head, struct
 	return r;
 }
 
-static int judge_header(struct take *t, const struct sbx_buf *head, const char *protocol,
-	struct sbx_error *e)
+static int judge_header(
+	struct take *t, const struct sbx_buf *head, const char *protocol, struct sbx_error *e)
 {
 	int status = 0;
 	size_t len = 0;
@@ -307,7 +307,8 @@ static bool pump_once(struct pump *p)
 static void *pump_run(void *arg)
 {
 	struct pump *p = arg;
-	/* What came in one record with the header is in the TLS library, where poll cannot see it. */
+	/* What came in one record with the header is in the TLS library, where poll cannot see it.
+	 */
 	bool go = pump_in(p);
 
 	while (go && (p->near_open || p->wire_open))
@@ -334,7 +335,8 @@ static int start_pump(CURL *easy, curl_socket_t wire, int *ret_fd)
 	p->wire = wire;
 	p->near = sv[0];
 	p->near_open = p->wire_open = true;
-	/* The program's signals are not for this thread; SIGPIPE from the TLS library least of all. */
+	/* The program's signals are not for this thread; SIGPIPE from the TLS library least of all.
+	 */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	r = pthread_create(&t, NULL, pump_run, p);
@@ -410,8 +412,9 @@ static int upgrade_unix(struct sbx *s, const char *path, const char *protocol, b
 	struct take t = { .s = s, .sock = fd };
 
 	if (fd < 0)
-		return sbx_fail_curl(e, s, fd == -ETIMEDOUT ? CURLE_OPERATION_TIMEDOUT :
-			CURLE_COULDNT_CONNECT, -fd, false);
+		return sbx_fail_curl(e, s,
+			fd == -ETIMEDOUT ? CURLE_OPERATION_TIMEDOUT : CURLE_COULDNT_CONNECT, -fd,
+			false);
 	set_deadline(&t);
 	if (shake_hands(&t, s, path, protocol, background, e) < 0)
 		return -1;
@@ -448,5 +451,6 @@ int sbx_upgrade(struct sbx *s, const char *path, const char *protocol, bool back
 {
 	if (!sbx_path_ok(path))
 		return sbx_fail(e, "invalid_request", EINVAL, "a request's path must be encoded");
-	return (s->socket_path ? upgrade_unix : upgrade_url)(s, path, protocol, background, ret_fd, e);
+	return (s->socket_path ? upgrade_unix : upgrade_url)(
+		s, path, protocol, background, ret_fd, e);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#include "client/lib/exchange.h"
 #include "client/lib/wire.h"
+#include "client/lib/exchange.h"
 
 #include "common/sys/mem.h"
 
@@ -60,11 +60,13 @@ static bool add_body_lines(const struct sbx_request *q, struct sbx_buf *b)
 	bool has_body = q->on_read || q->body_len > 0;
 	char length[32];
 
-	if (has_body && !add_line(b, "Content-Type: ", q->body_type ? q->body_type : "application/json"))
+	if (has_body &&
+		!add_line(b, "Content-Type: ", q->body_type ? q->body_type : "application/json"))
 		return false;
 	if (q->on_read && !q->body_len)
 		return add(b, "Transfer-Encoding: chunked\r\n");
-	if (!has_body && (!strcmp(q->method, "GET") || !strcmp(q->method, "HEAD") || !strcmp(q->method, "DELETE")))
+	if (!has_body && (!strcmp(q->method, "GET") || !strcmp(q->method, "HEAD") ||
+				 !strcmp(q->method, "DELETE")))
 		return true;
 	snprintf(length, sizeof(length), "%zu", q->body_len);
 	return add_line(b, "Content-Length: ", length);
@@ -74,7 +76,7 @@ bool wire_head(struct sbx *s, const struct sbx_request *q, const char *upgrade, 
 {
 	const char *host = strstr(s->base, "://") + 3;
 	bool ok = add(b, q->method) && add(b, " ") && add(b, q->path) && add(b, " HTTP/1.1\r\n") &&
-		add_line(b, "Host: ", host) && add_token(s, b);
+		  add_line(b, "Host: ", host) && add_token(s, b);
 
 	if (ok && q->background)
 		ok = add(b, "Sandbox-Background: 1\r\n");
@@ -88,8 +90,8 @@ bool wire_head(struct sbx *s, const struct sbx_request *q, const char *upgrade, 
 int wire_status(const char *line)
 {
 	if ((strncmp(line, "HTTP/1.1 ", 9) != 0 && strncmp(line, "HTTP/1.0 ", 9) != 0) ||
-	    line[9] < '1' || line[9] > '5' || line[10] < '0' || line[10] > '9' || line[11] < '0' ||
-	    line[11] > '9' || (line[12] && line[12] != ' '))
+		line[9] < '1' || line[9] > '5' || line[10] < '0' || line[10] > '9' ||
+		line[11] < '0' || line[11] > '9' || (line[12] && line[12] != ' '))
 		return 0;
 	return (line[9] - '0') * 100 + (line[10] - '0') * 10 + (line[11] - '0');
 }

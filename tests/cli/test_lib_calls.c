@@ -15,7 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define OK_TEXT "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nETag: \"v7\"\r\nSbx-First-Offset: 12\r\n\r\n{}"
+#define OK_TEXT                                                                                    \
+	"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nETag: \"v7\"\r\nSbx-First-Offset: 12\r\n\r\n{}"
 
 static bool over_tcp; /* the same promises for both transports */
 
@@ -89,7 +90,8 @@ static void a_connection_serves_many_calls(void **state)
 	peer_stop(p);
 }
 
-/* Answers once; a second request on that connection is read and then met with silence and a close. */
+/* Answers once; a second request on that connection is read and then met with silence and a close.
+ */
 static void serve_once(int fd, int nth, void *arg)
 {
 	char buf[65536];
@@ -127,15 +129,23 @@ static void a_safe_request_on_a_dead_connection_is_sent_once_more(void **state)
 
 static void no_other_request_is_ever_sent_twice(void **state)
 {
-	static const struct { const char *method, *body; } ways[] = {
-		{ "POST", NULL }, { "POST", "{}" }, { "PUT", "bytes" }, { "PATCH", "{}" }, { "DELETE", NULL },
+	static const struct {
+		const char *method, *body;
+	} ways[] = {
+		{ "POST", NULL },
+		{ "POST", "{}" },
+		{ "PUT", "bytes" },
+		{ "PATCH", "{}" },
+		{ "DELETE", NULL },
 	};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
 		struct peer *p = peer_start(serve_once, NULL);
 		struct sbx *s = open_at(address(p));
-		struct sbx_request q = { .method = ways[i].method, .path = "/x", .body = ways[i].body,
+		struct sbx_request q = { .method = ways[i].method,
+			.path = "/x",
+			.body = ways[i].body,
 			.body_len = ways[i].body ? strlen(ways[i].body) : 0 };
 		struct sbx_error e;
 		requests = 0;
@@ -185,7 +195,9 @@ static void a_waiting_call_can_be_cancelled(void **state)
 	struct peer *p = peer_start(serve_silence, NULL);
 	struct sbx *s = open_at(address(p));
 	int64_t at = now_ms() + 100;
-	struct sbx_request q = { .method = "GET", .path = "/x", .cancelled = cancel_at, .arg = &at };
+	struct sbx_request q = {
+		.method = "GET", .path = "/x", .cancelled = cancel_at, .arg = &at
+	};
 	struct sbx_error e;
 
 	(void)state;
@@ -230,8 +242,9 @@ static void a_streams_timeout_is_one_of_silence(void **state)
 	struct peer *p = peer_start(serve_stream, NULL);
 	struct sbx *s = open_at(address(p));
 	struct taken t = { .most = 1000 };
-	struct sbx_request q = { .method = "GET", .path = "/x", .on_data = take, .arg = &t,
-		.timeout_ms = 300 };
+	struct sbx_request q = {
+		.method = "GET", .path = "/x", .on_data = take, .arg = &t, .timeout_ms = 300
+	};
 	struct sbx_error e;
 
 	(void)state;
@@ -285,8 +298,13 @@ static void a_body_can_be_read_from_the_caller(void **state)
 	struct peer *p = peer_start(serve_heard, NULL);
 	struct sbx *s = open_at(address(p));
 	int left = 3;
-	struct sbx_request q = { .method = "PUT", .path = "/x", .on_read = give, .arg = &left,
-		.body_len = 15, .body_type = "application/octet-stream", .background = true };
+	struct sbx_request q = { .method = "PUT",
+		.path = "/x",
+		.on_read = give,
+		.arg = &left,
+		.body_len = 15,
+		.body_type = "application/octet-stream",
+		.background = true };
 	struct sbx_error e;
 
 	(void)state;
@@ -333,7 +351,8 @@ static void a_post_without_a_body_names_no_type(void **state)
 
 	(void)state;
 	assert_int_equal(sbx_call(s, &q, NULL, &e), 0);
-	assert_non_null(strstr(heard, over_tcp ? "POST /v1/x HTTP/1.1\r\nHost: 127.0.0.1:" : "POST /v1/x HTTP/1.1\r\nHost: localhost\r\n"));
+	assert_non_null(strstr(heard, over_tcp ? "POST /v1/x HTTP/1.1\r\nHost: 127.0.0.1:"
+					       : "POST /v1/x HTTP/1.1\r\nHost: localhost\r\n"));
 	assert_non_null(strstr(heard, "Content-Length: 0\r\n"));
 	assert_null(strstr(heard, "Content-Type"));
 	sbx_close(s);
@@ -359,10 +378,12 @@ static void a_path_that_could_split_a_request_is_refused(void **state)
 
 static void paths_are_encoded_by_their_place(void **state)
 {
-	char *p = sbx_path("/v1/%s/f?path=%S&n=%d&o=%lld&c=100%%", "a/b c", "/d e/ü&?#", -3, 1LL << 40);
+	char *p = sbx_path(
+		"/v1/%s/f?path=%S&n=%d&o=%lld&c=100%%", "a/b c", "/d e/ü&?#", -3, 1LL << 40);
 
 	(void)state;
-	assert_string_equal(p, "/v1/a%2Fb%20c/f?path=/d%20e/%C3%BC%26%3F%23&n=-3&o=1099511627776&c=100%");
+	assert_string_equal(
+		p, "/v1/a%2Fb%20c/f?path=/d%20e/%C3%BC%26%3F%23&n=-3&o=1099511627776&c=100%");
 	free(p);
 	assert_null(sbx_path("%u", 3));
 }
@@ -387,7 +408,7 @@ static void serve_upgrade(int fd, int nth, void *arg)
 }
 
 static const char switched[] = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"
-	"Upgrade: sbx-stream/1\r\n\r\n";
+			       "Upgrade: sbx-stream/1\r\n\r\n";
 
 static void a_stream_loses_no_byte_behind_the_header(void **state)
 {
@@ -421,14 +442,19 @@ static void a_stream_loses_no_byte_behind_the_header(void **state)
 
 static void a_refused_switch_is_the_servers_error(void **state)
 {
-	static const struct { const char *answer, *code; int sys; } rows[] = {
+	static const struct {
+		const char *answer, *code;
+		int sys;
+	} rows[] = {
 		{ "HTTP/1.1 404 N\r\nContent-Length: 52\r\n\r\n{\"error\":{\"code\":\"not_found\",\"message\":\"nothing x\"}}",
-		  "not_found", ENOENT },
+			"not_found", ENOENT },
 		{ "HTTP/1.1 409 N\r\nTransfer-Encoding: chunked\r\n\r\n2d\r\n"
-		  "{\"error\":{\"code\":\"conflict\",\"message\":\"x\"}}\r\n0\r\n\r\n", "conflict", EBUSY },
+		  "{\"error\":{\"code\":\"conflict\",\"message\":\"x\"}}\r\n0\r\n\r\n",
+			"conflict", EBUSY },
 		{ "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "protocol", EPROTO },
 		{ "HTTP/1.1 101 S\r\nUpgrade: websocket\r\n\r\n", "protocol", EPROTO },
-		{ "HTTP/1.1 302 S\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", "protocol", EPROTO },
+		{ "HTTP/1.1 302 S\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", "protocol",
+			EPROTO },
 		{ "garbage\r\n\r\n", "protocol", EPROTO },
 	};
 
@@ -505,8 +531,8 @@ static void a_handle_serves_many_threads(void **state)
 static void endpoints_that_cannot_be_safe_are_refused(void **state)
 {
 	static const char *const bad[] = { "http://example.com:80", "http://192.0.2.1:8080",
-		"unix://relative/sock", "ftp://localhost", "https://user@host", "http://localhost:80/v1", "x",
-		"http://127.evil.example:80" };
+		"unix://relative/sock", "ftp://localhost", "https://user@host",
+		"http://localhost:80/v1", "x", "http://127.evil.example:80" };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {

@@ -17,8 +17,8 @@ struct server {
 	SSL_CTX *ctx;
 	char ca[64];
 	pthread_t thread;
-	int connections;   /* how many it serves before it ends */
-	char heard[4096];  /* the last request; read after the join */
+	int connections;  /* how many it serves before it ends */
+	char heard[4096]; /* the last request; read after the join */
 };
 
 static X509 *make_cert(EVP_PKEY *key)
@@ -59,7 +59,8 @@ static bool read_request(SSL *ssl, char *buf, size_t size)
 /* Echoes until the client ends its half, then says goodbye: the other half must still be open. */
 static void echo(SSL *ssl)
 {
-	static const char head[] = "HTTP/1.1 101 S\r\nConnection: Upgrade\r\nUpgrade: sbx-tunnel/1\r\n\r\nearly";
+	static const char head[] =
+		"HTTP/1.1 101 S\r\nConnection: Upgrade\r\nUpgrade: sbx-tunnel/1\r\n\r\nearly";
 	char buf[65536];
 	int n;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The client's parser of HTTP answers: whatever a server sends, the limits hold, the end is reached,
- * and what is shown to people is printable. */
+/* The client's parser of HTTP answers: whatever a server sends, the limits hold, the end is
+ * reached, and what is shown to people is printable. */
 #include "tests/fuzz/fuzz.h"
 
 #include "client/lib/exchange.h"
@@ -18,7 +18,8 @@ static void printable(const char *s)
 
 int fuzz_answer(const uint8_t *data, size_t size)
 {
-	struct sbx s = { .endpoint = (char[]){ "unix:///x" }, .socket_path = (char[]){ "/x" },
+	struct sbx s = { .endpoint = (char[]){ "unix:///x" },
+		.socket_path = (char[]){ "/x" },
 		.timeout_ms = 10000 };
 	struct sbx_request q = { .method = size && data[0] & 1 ? "GET" : "HEAD", .path = "/x" };
 	struct sbx_response r = { .first_offset = -1, .size = -1, .complete = -1 };

@@ -70,7 +70,7 @@ static void listen_tcp(struct peer *p)
 
 	p->tcp_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (bind(p->tcp_fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(p->tcp_fd, 64) < 0 ||
-	    getsockname(p->tcp_fd, (struct sockaddr *)&a, &len) < 0)
+		getsockname(p->tcp_fd, (struct sockaddr *)&a, &len) < 0)
 		abort();
 	snprintf(p->url, sizeof(p->url), "http://127.0.0.1:%d", ntohs(a.sin_port));
 }
@@ -94,7 +94,8 @@ struct peer *peer_start(peer_serve serve, void *arg)
 	p->arg = arg;
 	pthread_mutex_init(&p->lock, NULL);
 	p->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (bind(p->listen_fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(p->listen_fd, 64) < 0)
+	if (bind(p->listen_fd, (struct sockaddr *)&a, sizeof(a)) < 0 ||
+		listen(p->listen_fd, 64) < 0)
 		abort();
 	listen_tcp(p);
 	pthread_create(&p->thread, NULL, accept_all, p);
