@@ -16,6 +16,7 @@ static const char *const ctrl_name[CG_CTRLS] = { "memory", "cpu", "pids", "freez
 
 struct mounts {
 	char v2[256];
+	bool cheap_moves;
 	char v1[CG_CTRLS][256];
 };
 
@@ -40,8 +41,10 @@ static void note_mount(char *line, struct mounts *m)
 		return;
 	if (strcmp(root, "/") != 0)
 		return; /* a part of the hierarchy bound somewhere else */
-	if (strcmp(type, "cgroup2") == 0 && !m->v2[0])
+	if (strcmp(type, "cgroup2") == 0 && !m->v2[0]) {
 		snprintf(m->v2, sizeof(m->v2), "%s", point);
+		m->cheap_moves = has_word(super, "favordynmods");
+	}
 	if (strcmp(type, "cgroup") != 0)
 		return;
 	for (int c = 0; c < CG_CTRLS; c++)
@@ -151,6 +154,7 @@ int cg_open(struct cg *cg, const char *state_dir, struct fail *f)
 	if (r < 0)
 		return fail_set(f, r, "read the mount table");
 	base_name(base, sizeof(cg->base), state_dir);
+	cg->cheap_moves = m.cheap_moves;
 	if (m.v2[0] && carries_controllers(m.v2))
 		return open_v2(cg, &m, base, f);
 	cg->mode = m.v2[0] ? CG_HYBRID : CG_V1;

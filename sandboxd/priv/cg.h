@@ -29,6 +29,7 @@ struct cg {
 	int base2;             /* cgroup2 base folder, -1 on pure v1 */
 	int base1[CG_CTRLS];   /* v1 base folders, -1 where not used */
 	char base[32];         /* their name */
+	bool cheap_moves;      /* cgroup2 is mounted with favordynmods */
 };
 #define CG_NULL { .mode = CG_NONE, .base2 = -1, .base1 = { -1, -1, -1, -1 } }
 
