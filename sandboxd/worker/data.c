@@ -165,7 +165,8 @@ int64_t op_read(struct job *j)
 	return r;
 }
 
-/* By the descriptor's flag and not by RWF_APPEND, which overlayfs lost before 6.6. */
+/* By the descriptor's flag and not by RWF_APPEND: an overlay passes only the former on in every
+ * kernel that we claim. */
 static int set_append(struct handle *h, bool on)
 {
 	int flags = h->o_append == on ? 0 : fcntl(h->fd, F_GETFL);
