@@ -293,6 +293,29 @@ static void check_range(void **state)
 		assert_string_equal(a.body, r->want);
 }
 
+/* More often than a client may hold handles: one that is not closed shows as a 503. */
+static void answers_that_are_not_read_leave_no_handle(void **state)
+{
+	char length[32];
+
+	(void)state;
+	assert_int_equal(rig_sh(rig, id, "truncate -s 1M mega", NULL), 0);
+	for (int i = 0; i < 1100; i++) {
+		_cleanup_answer_ struct answer a =
+			rig_send(rig, "HEAD", file("/sandbox/home/mega"), NULL, NULL, NULL, 0);
+		assert_int_equal(a.status, 200);
+		assert_string_equal(
+			answer_header(&a, "Content-Length", length, sizeof(length)), "1048576");
+	}
+	for (int i = 0; i < 1100; i++) {
+		int fd = rig_open(rig, "GET", file("/sandbox/home/mega"), NULL, NULL, NULL, 0);
+		char some[100];
+		assert_true(read(fd, some, sizeof(some)) > 0);
+		assert_memory_equal(some, "HTTP/1.1 200", 12);
+		close(fd);
+	}
+}
+
 static void etag_saves_the_body(void **state)
 {
 	char etag[64];
@@ -383,6 +406,8 @@ int main(void)
 		T("large bodies are 413 from the header", large_bodies_are_413_from_the_header),
 		T("too large a file is 413, its parts are not",
 			too_large_a_file_is_413_but_its_parts_are_not),
+		T("answers that are not read leave no handle",
+			answers_that_are_not_read_leave_no_handle),
 		T("etag saves the body", etag_saves_the_body),
 		T("events name path and bytes", events_name_path_and_bytes),
 		T("terminated sandbox refuses", terminated_sandbox_refuses),
