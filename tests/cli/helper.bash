@@ -10,7 +10,7 @@ cli_start() {
 }
 # Starts the server, or starts it again.
 cli_server() {
-	"$O/bin/sandboxd" --backend fake --listen "$SBX_ENDPOINT" --state-dir "$T/state" "$@" \
+	"$O/bin/sandboxd" --backend "${CLI_BACKEND:-fake}" --listen "$SBX_ENDPOINT" --state-dir "$T/state" "$@" \
 		>"$T/log" 2>&1 3>&- &
 	echo $! >"$T/pid"
 	cli_wait "$O/bin/sbx" api GET /v1/health || { cat "$T/log" >&2; return 1; }

@@ -1,0 +1,73 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# The command line on real isolation: what the fake backend cannot show.
+load ../cli/helper
+
+setup_file() {
+	[ "$(id -u)" = 0 ] || skip "needs root"
+	export CLI_BACKEND=linux
+	cli_start
+	sbx new box >/dev/null
+}
+teardown_file() { cli_stop; }
+
+@test "a tunnel reaches a port of the guest, each connection its own" {
+	sbx run -d box sh -c 'mkdir -p w; echo from the guest >w/index.html; exec busybox httpd -f -p 127.0.0.1:8080 -h w'
+	"$O/bin/sbx" tunnel box 8080 >"$T/tunnel" 2>"$T/tunnel.err" 3>&- &
+	pid=$!
+	cli_wait grep -q 127.0.0.1: "$T/tunnel"
+	at=http://$(cat "$T/tunnel")/index.html
+	cli_wait curl -sf --max-time 5 "$at"
+	for i in 1 2 3; do [ "$(curl -s --max-time 5 "$at")" = "from the guest" ]; done
+	kill $pid
+}
+
+@test "a tunnel passes an end of input on and still brings the answer" {
+	command -v socat >/dev/null || skip "socat is not installed"
+	sbx run -d box sh -c 'while :; do busybox nc -l -p 9000 -e busybox tr a-z A-Z; done'
+	"$O/bin/sbx" tunnel box 9000 >"$T/t3" 2>"$T/t3.err" 3>&- &
+	pid=$!
+	cli_wait grep -q 127.0.0.1: "$T/t3"
+	half() { [ "$(echo half | timeout 5 socat -t 4 - "TCP:$(cat "$T/t3")")" = HALF ]; }
+	cli_wait half
+	kill $pid
+}
+
+@test "a tunnel to a port nobody listens on closes and says so" {
+	"$O/bin/sbx" tunnel box 4444 >"$T/t2" 2>"$T/t2.err" 3>&- &
+	pid=$!
+	cli_wait grep -q 127.0.0.1: "$T/t2"
+	run curl -s --max-time 5 "http://$(cat "$T/t2")/"
+	[ "$status" -ne 0 ]
+	cli_wait grep -q "^sbx: " "$T/t2.err"
+	kill $pid
+}
+
+@test "commands are the sandbox user's, in its home" {
+	[ "$(sbx run box id -u)" = 1001 ]
+	[ "$(sbx run box pwd)" = /sandbox/home ]
+}
+
+@test "a terminal of the guest has our size and a job's interrupt" {
+	run script -qec "stty rows 31 cols 71; '$O/bin/sbx' sh box sh -c 'stty size; exit 8'; echo code \$?" /dev/null
+	[[ $output == *"31 71"* ]]
+	[[ $output == *"code 8"* ]]
+}
+
+@test "doctor finds the server and its backend" {
+	run sbx doctor
+	[[ $output == *"backend linux"* ]]
+}
+
+@test "a killed server takes the command back" {
+	"$O/bin/sbx" run box sh -c 'echo one; sleep 3; echo two; exit 6' >"$T/over" 2>"$T/over.err" </dev/null 3>&- &
+	pid=$!
+	cli_wait grep -q one "$T/over"
+	kill -KILL "$(cat "$T/pid")"
+	cli_wait cli_gone
+	cli_server
+	code=0
+	wait $pid || code=$?
+	[ "$code" -eq 6 ] || { cat "$T/over.err" "$T/log"; false; }
+	[ "$(cat "$T/over")" = "$(printf 'one\ntwo')" ]
+}
