@@ -17,7 +17,8 @@
  * server, which then tells the broker by closing the socket. */
 static void child(const char *program, char *const argv[], int sock, int state)
 {
-	static char *const env[] = { (char *)(uintptr_t)"PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL };
+	static char *const env[] = { (char *)(uintptr_t) "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+		NULL };
 	sigset_t none;
 	int s = fcntl(sock, F_DUPFD_CLOEXEC, 10), d = fcntl(state, F_DUPFD_CLOEXEC, 10);
 

@@ -8,7 +8,8 @@
 #include <sys/types.h>
 
 struct broker_conf {
-	const char *libexec_dir, *state_dir, *disk_provider; /* provider NULL: the first that works */
+	const char *libexec_dir, *state_dir,
+		*disk_provider; /* provider NULL: the first that works */
 	int state_dirfd;
 	uid_t uid;
 	gid_t gid;

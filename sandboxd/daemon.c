@@ -24,10 +24,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_CONNECTIONS 1024
+#define MAX_CONNECTIONS   1024
 #define HEADER_TIMEOUT_MS 10000
-#define IDLE_TIMEOUT_MS 60000
-#define BODY_TIMEOUT_MS 30000
+#define IDLE_TIMEOUT_MS   60000
+#define BODY_TIMEOUT_MS   30000
 
 struct daemon {
 	const struct options *opt;
@@ -39,9 +39,10 @@ struct daemon {
 	struct strmap node_labels;
 	struct server_policy policy;
 	bool has_policy;
-	/* What to hand on: the path or, where a folder above lets only root pass, "/proc/self/fd/N". */
+	/* What to hand on: the path or, where a folder above lets only root pass,
+	 * "/proc/self/fd/N". */
 	char *state_way, *image_way;
-	uid_t uid;                 /* to become, linux only */
+	uid_t uid; /* to become, linux only */
 	gid_t gid;
 	int state_dirfd, image_dirfd, lock_fd, listen_fd, broker_fd, keeper_fd;
 	pid_t broker;
@@ -68,7 +69,8 @@ static int check_not_built(const struct options *o, struct err *e)
 		if (a.is_unix || !a.is_loopback)
 			return err_set(e, ERR_INVALID_REQUEST,
 				"--metrics-listen: it has no credential, so it must be a loopback address");
-		return err_set(e, ERR_UNSUPPORTED, "--metrics-listen: this build has no Prometheus endpoint");
+		return err_set(e, ERR_UNSUPPORTED,
+			"--metrics-listen: this build has no Prometheus endpoint");
 	}
 	if (o->egress_open || o->egress_proxy_port || o->egress_dns_port)
 		return err_set(e, ERR_UNSUPPORTED,
@@ -156,7 +158,8 @@ static int load_policy(struct daemon *d, struct err *e)
 	if (!image_ref_ok(image))
 		return err_set(e, ERR_INVALID_REQUEST, "--default-image: not an image reference");
 	if (d->policy.has_images && !listed(&d->policy.images, image))
-		return err_set(e, ERR_INVALID_REQUEST, "--default-image: not on the policy's list of images");
+		return err_set(e, ERR_INVALID_REQUEST,
+			"--default-image: not on the policy's list of images");
 	free(d->policy.default_image);
 	d->policy.default_image = strdup(image);
 	return d->policy.default_image ? 0 : err_sys(e, ENOMEM, "policy");
@@ -202,10 +205,12 @@ static int check_levels(const struct options *o, struct err *e)
 	static const char *const words[] = { "error", "warn", "info", "debug" };
 
 	if (o->keep_sandboxes && o->no_keep_sandboxes)
-		return err_set(e, ERR_INVALID_REQUEST, "--keep-sandboxes and --no-keep-sandboxes exclude each other");
+		return err_set(e, ERR_INVALID_REQUEST,
+			"--keep-sandboxes and --no-keep-sandboxes exclude each other");
 	for (size_t i = 0; o->log_level; i++) {
 		if (i == ARRAY_LEN(words))
-			return err_set(e, ERR_INVALID_REQUEST, "--log-level: error, warn, info or debug");
+			return err_set(
+				e, ERR_INVALID_REQUEST, "--log-level: error, warn, info or debug");
 		if (!strcmp(words[i], o->log_level)) {
 			log_set_level((enum log_level)i);
 			break;
@@ -217,7 +222,8 @@ static int check_levels(const struct options *o, struct err *e)
 /* --- the state directory --- */
 
 /* Opened while everything can be, for the time when not. */
-static int way_to(const struct daemon *d, const char *dir, int dirfd, int mode, char **ret, struct err *e)
+static int way_to(
+	const struct daemon *d, const char *dir, int dirfd, int mode, char **ret, struct err *e)
 {
 	bool reachable = true;
 	int rc;
@@ -251,10 +257,10 @@ static int give_to_user(struct daemon *d, const struct stat *st, struct err *e)
 	owner = is_linux(d) ? d->uid : geteuid();
 	if (st->st_uid != owner && !(is_linux(d) && st->st_uid == 0))
 		return err_set(e, ERR_INVALID_REQUEST,
-			"state directory \"%s\" belongs to uid %u, the server runs as uid %u", d->state_dir,
-			st->st_uid, owner);
+			"state directory \"%s\" belongs to uid %u, the server runs as uid %u",
+			d->state_dir, st->st_uid, owner);
 	if (is_linux(d) && (fchown(d->state_dirfd, d->uid, d->gid) < 0 ||
-			    fchown(d->lock_fd, d->uid, d->gid) < 0))
+				   fchown(d->lock_fd, d->uid, d->gid) < 0))
 		return err_sys(e, errno, "state directory \"%s\"", d->state_dir);
 	return way_to(d, d->state_dir, d->state_dirfd, R_OK | W_OK | X_OK, &d->state_way, e);
 }
@@ -270,8 +276,10 @@ static int open_state(struct daemon *d, struct err *e)
 		return err_sys(e, errno, "state directory \"%s\"", d->state_dir);
 	if (st.st_mode & 077)
 		return err_set(e, ERR_INVALID_REQUEST,
-			"state directory \"%s\" is open to others; it holds secrets: chmod 700 it", d->state_dir);
-	d->lock_fd = openat(d->state_dirfd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+			"state directory \"%s\" is open to others; it holds secrets: chmod 700 it",
+			d->state_dir);
+	d->lock_fd =
+		openat(d->state_dirfd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (d->lock_fd < 0)
 		return err_sys(e, errno, "lock in \"%s\"", d->state_dir);
 	if (flock(d->lock_fd, LOCK_EX | LOCK_NB) < 0)
@@ -287,8 +295,9 @@ static int open_listener(struct daemon *d, struct err *e)
 	if (d->addr.is_unix)
 		snprintf(d->address, sizeof(d->address), "unix://%s", d->addr.path);
 	else
-		snprintf(d->address, sizeof(d->address), strchr(d->addr.host, ':') ? "[%s]:%u" : "%s:%u",
-			d->addr.host, listen_port(d->listen_fd));
+		snprintf(d->address, sizeof(d->address),
+			strchr(d->addr.host, ':') ? "[%s]:%u" : "%s:%u", d->addr.host,
+			listen_port(d->listen_fd));
 	return 0;
 }
 
@@ -311,8 +320,8 @@ static int prepare(struct daemon *d, struct err *e)
 	const struct options *o = d->opt;
 
 	if (check_levels(o, e) < 0 || check_not_built(o, e) < 0 || check_listen(d, e) < 0 ||
-	    choose_backend(d, e) < 0 || load_files(d, e) < 0 || load_policy(d, e) < 0 ||
-	    check_node(d, e) < 0)
+		choose_backend(d, e) < 0 || load_files(d, e) < 0 || load_policy(d, e) < 0 ||
+		check_node(d, e) < 0)
 		return -1;
 	if (open_state(d, e) < 0 || find_dirs(d, e) < 0)
 		return -1;
@@ -326,7 +335,8 @@ int daemon_prepare(const struct options *o, struct daemon **ret, struct err *e)
 	if (!d)
 		return err_sys(e, ENOMEM, "daemon");
 	d->opt = o;
-	d->state_dirfd = d->image_dirfd = d->lock_fd = d->listen_fd = d->broker_fd = d->keeper_fd = -1;
+	d->state_dirfd = d->image_dirfd = d->lock_fd = d->listen_fd = d->broker_fd = d->keeper_fd =
+		-1;
 	if (prepare(d, e) < 0) {
 		daemon_stop(d, 0);
 		return -1;
@@ -435,11 +445,12 @@ int daemon_start(struct daemon *d, struct err *e)
 	bool caps[CAP_COUNT] = { false };
 
 	if (start_backend(d, caps, e) < 0 || start_core(d, caps, e) < 0 || start_api(d, e) < 0 ||
-	    start_http(d, e) < 0)
+		start_http(d, e) < 0)
 		return -1;
 	log_info("started listen=%s backend=%s state=%s", d->address, d->ops->name, d->state_dir);
 	if (!is_linux(d))
-		log_warn("the fake backend has no isolation: commands run as this user on this machine");
+		log_warn(
+			"the fake backend has no isolation: commands run as this user on this machine");
 	return 0;
 }
 
@@ -481,7 +492,8 @@ void daemon_stop(struct daemon *d, unsigned grace_ms)
 	if (d->core)
 		core_stop_streams(d->core); /* followers would use up the grace */
 	http_server_stop(d->http, grace_ms);
-	/* After the drop the socket may lie in a folder of root's: then the next start replaces it. */
+	/* After the drop the socket may lie in a folder of root's: then the next start replaces it.
+	 */
 	if (listening && d->addr.is_unix)
 		(void)unlink(d->addr.path);
 	if (d->core)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The filter is a list of what is refused, not of what is allowed: four libraries run in this process
- * and their needs shift with their versions, while the calls an intruder wants do not. Starting a
- * program or a process at all is among the refused. */
+/* The filter is a list of what is refused, not of what is allowed: four libraries run in this
+ * process and their needs shift with their versions, while the calls an intruder wants do not.
+ * Starting a program or a process at all is among the refused. */
 #include "sandboxd/drop.h"
 
 #include "common/sys/mem.h"
@@ -95,12 +95,13 @@ static int drop_ids(uid_t uid, gid_t gid)
 #endif
 
 /* Refused with EPERM. */
+/* clang-format off */
 static const int refused[] = {
 	SYS_execve, SYS_execveat, SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev,
 	SYS_kcmp, SYS_pidfd_getfd, SYS_perf_event_open, SYS_bpf, SYS_userfaultfd, SYS_seccomp,
-	SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot, SYS_move_mount, SYS_open_tree, SYS_fsopen,
-	SYS_fsconfig, SYS_fsmount, SYS_fspick, SYS_setns, SYS_unshare, SYS_swapon, SYS_swapoff,
-	SYS_keyctl, SYS_add_key, SYS_request_key, SYS_init_module, SYS_finit_module,
+	SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot, SYS_move_mount, SYS_open_tree,
+	SYS_fsopen, SYS_fsconfig, SYS_fsmount, SYS_fspick, SYS_setns, SYS_unshare, SYS_swapon,
+	SYS_swapoff, SYS_keyctl, SYS_add_key, SYS_request_key, SYS_init_module, SYS_finit_module,
 	SYS_delete_module, SYS_kexec_load, SYS_reboot, SYS_acct, SYS_quotactl, SYS_syslog,
 	SYS_settimeofday, SYS_clock_settime, SYS_clock_adjtime, SYS_adjtimex, SYS_sethostname,
 	SYS_setdomainname, SYS_open_by_handle_at, SYS_name_to_handle_at, SYS_fanotify_init,
@@ -120,13 +121,14 @@ static const int refused[] = {
 	SYS_iopl, SYS_ioperm,
 #endif
 };
+/* clang-format on */
 
-#define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
-#define GIVE(action) BPF_STMT(BPF_RET | BPF_K, (action))
+#define LOAD(field)      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
+#define GIVE(action)     BPF_STMT(BPF_RET | BPF_K, (action))
 #define IF_EQ(k, jt, jf) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (k), (jt), (jf))
 
-/* Threads may be made, processes not: clone3 hides its flags behind a pointer, so libc is told that it
- * does not exist and uses clone. */
+/* Threads may be made, processes not: clone3 hides its flags behind a pointer, so libc is told that
+ * it does not exist and uses clone. */
 static size_t build_filter(struct sock_filter *f)
 {
 	size_t n = 0;
@@ -137,7 +139,7 @@ static size_t build_filter(struct sock_filter *f)
 	f[n++] = (struct sock_filter)LOAD(nr);
 #ifdef __x86_64__
 	f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000u, 0, 1);
-	f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_ERRNO | EPERM); /* the x32 doubles of all calls */
+	f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_ERRNO | EPERM); /* x32's doubles of all */
 #endif
 	f[n++] = (struct sock_filter)IF_EQ(SYS_clone3, 0, 1);
 	f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_ERRNO | ENOSYS);

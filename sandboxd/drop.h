@@ -15,8 +15,8 @@
 int drop_find_user(const char *name, uid_t *ret_uid, gid_t *ret_gid, struct err *e);
 /* Can that user walk to the directory and use it so (R_OK …)? Asked while still root. */
 int drop_can_reach(const char *dir, int mode, uid_t uid, gid_t gid, bool *ret, struct err *e);
-/* No way back: ids, groups, capabilities, core dumps, new programs, most of the kernel's admin calls.
- * Before the first thread. */
+/* No way back: ids, groups, capabilities, core dumps, new programs, most of the kernel's admin
+ * calls. Before the first thread. */
 int drop_privileges(uid_t uid, gid_t gid, struct err *e);
 /* The same, but the uid stays: files of that user can be read, and nothing else be done. */
 int drop_capabilities(struct err *e);

@@ -80,7 +80,7 @@ int keeper_ask(int fd, char **ret, struct err *e)
 	int rc = -1;
 
 	if (send(fd, "?", 1, MSG_NOSIGNAL) != 1 || !fd_wait(fd, POLLIN, ANSWER_MS) ||
-	    recv(fd, &k, sizeof(k), MSG_DONTWAIT) != (ssize_t)sizeof(k))
+		recv(fd, &k, sizeof(k), MSG_DONTWAIT) != (ssize_t)sizeof(k))
 		return err_set(e, ERR_INTERNAL, "the process that reads the token file has ended");
 	k.text[sizeof(k.text) - 1] = '\0';
 	if (k.code != ERR_NONE)

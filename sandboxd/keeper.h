@@ -7,7 +7,8 @@
 
 #include "common/base/err.h"
 
-/* Before rights are dropped and before the first thread. The process ends when *ret_fd is closed. */
+/* Before rights are dropped and before the first thread. The process ends when *ret_fd is closed.
+ */
 int keeper_start(const char *token_file, int *ret_fd, struct err *e);
 /* token_load() over there: its result or its refusal. Caller wipes and frees *ret. */
 int keeper_ask(int fd, char **ret, struct err *e);

@@ -20,11 +20,12 @@
 static int parse_unix(const char *path, struct listen_addr *a, struct err *e)
 {
 	if (path[0] != '/')
-		return err_set(e, ERR_INVALID_REQUEST, "--listen: the socket's path must be absolute");
+		return err_set(
+			e, ERR_INVALID_REQUEST, "--listen: the socket's path must be absolute");
 	if (strlen(path) >= UNIX_PATH_MAX_LEN)
 		return err_set(e, ERR_INVALID_REQUEST,
-			"--listen: the socket's path has %zu bytes, at most %d fit an address", strlen(path),
-			UNIX_PATH_MAX_LEN - 1);
+			"--listen: the socket's path has %zu bytes, at most %d fit an address",
+			strlen(path), UNIX_PATH_MAX_LEN - 1);
 	a->is_unix = true;
 	strcpy(a->path, path);
 	return 0;
@@ -49,17 +50,19 @@ static int parse_tcp(const char *text, struct listen_addr *a, struct err *e)
 	size_t len;
 
 	if (!colon || strstr(text, "://"))
-		return err_set(e, ERR_INVALID_REQUEST, "the address must be unix:///path or HOST:PORT");
+		return err_set(
+			e, ERR_INVALID_REQUEST, "the address must be unix:///path or HOST:PORT");
 	len = (size_t)(colon - text);
 	if (len >= 2 && host[0] == '[' && host[len - 1] == ']') {
 		host++;
 		len -= 2;
 	} else if (memchr(host, ':', len)) {
-		return err_set(e, ERR_INVALID_REQUEST, "an IPv6 address stands in brackets, [::1]:PORT");
+		return err_set(
+			e, ERR_INVALID_REQUEST, "an IPv6 address stands in brackets, [::1]:PORT");
 	}
 	colon++;
 	if (len >= sizeof(a->host) || !*colon || strlen(colon) > 5 ||
-	    strspn(colon, "0123456789") != strlen(colon) || atoi(colon) > 65535)
+		strspn(colon, "0123456789") != strlen(colon) || atoi(colon) > 65535)
 		return err_set(e, ERR_INVALID_REQUEST, "the port must be a number up to 65535");
 	memcpy(a->host, host, len);
 	a->host[len] = '\0';
@@ -157,7 +160,8 @@ static int open_unix(const struct listen_addr *a, int *ret_fd, struct err *e)
 
 static int bind_tcp(const struct addrinfo *ai, int *ret_fd)
 {
-	_cleanup_close_ int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	_cleanup_close_ int fd =
+		socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	int one = 1, zero = 0;
 
 	if (fd < 0)
@@ -171,7 +175,8 @@ static int bind_tcp(const struct addrinfo *ai, int *ret_fd)
 	return 0;
 }
 
-/* Every address: one IPv6 socket serves both. A name such as localhost: IPv4 first, as clients try. */
+/* Every address: one IPv6 socket serves both. A name such as localhost: IPv4 first, as clients try.
+ */
 static int open_tcp(const struct listen_addr *a, int *ret_fd, struct err *e)
 {
 	static const int orders[2][2] = { { AF_INET6, AF_INET }, { AF_INET, AF_INET6 } };
@@ -181,7 +186,8 @@ static int open_tcp(const struct listen_addr *a, int *ret_fd, struct err *e)
 	int saved = EADDRNOTAVAIL;
 
 	if (rc != 0)
-		return err_set(e, ERR_INVALID_REQUEST, "--listen: \"%s\": %s", a->host, gai_strerror(rc));
+		return err_set(
+			e, ERR_INVALID_REQUEST, "--listen: \"%s\": %s", a->host, gai_strerror(rc));
 	rc = -1;
 	for (int i = 0; rc < 0 && i < 2; i++)
 		for (const struct addrinfo *ai = list; rc < 0 && ai; ai = ai->ai_next) {

@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define GRACE_MS 10000
+#define GRACE_MS        10000
 #define STOP_LIMIT_SECS 40 /* a stop that takes longer has failed; sandboxes survive it */
 
 /* Connected before rights are dropped: afterwards its folder may be out of reach. */
@@ -103,7 +103,8 @@ static bool broker_died(const struct daemon *d)
 
 	if (!pid || waitpid(pid, &status, WNOHANG) != pid)
 		return false;
-	log_error("the broker sbx-priv has ended (status %#x); sandboxes go on, start the server again",
+	log_error(
+		"the broker sbx-priv has ended (status %#x); sandboxes go on, start the server again",
 		(unsigned)status);
 	return true;
 }

@@ -18,7 +18,7 @@ static const struct row {
 	enum kind kind;
 	size_t offset;
 } rows[] = {
-#define O(member, flag, kind, arg, help) \
+#define O(member, flag, kind, arg, help)                                                           \
 	{ flag, arg, help, KIND_##kind, offsetof(struct options, member) },
 #include "sandboxd/options.def"
 #undef O
@@ -44,7 +44,8 @@ static int set_int(const struct row *r, int64_t *out, const char *value, struct 
 	errno = 0;
 	*out = strtoll(value, &end, 10);
 	if (errno || !*value || *end || *out < 1)
-		return err_set(e, ERR_INVALID_REQUEST, "--%s: a whole number above 0 is needed", r->flag);
+		return err_set(
+			e, ERR_INVALID_REQUEST, "--%s: a whole number above 0 is needed", r->flag);
 	return 0;
 }
 
@@ -101,7 +102,8 @@ int options_parse(int argc, char **argv, struct options *ret, struct err *e)
 		const char *word = argv[c != -1 && optind > 1 ? optind - 1 : optind];
 
 		options_free(&o);
-		return err_set(e, ERR_INVALID_REQUEST, c == ':' ? "%s: a value is missing"
+		return err_set(e, ERR_INVALID_REQUEST,
+			c == ':'  ? "%s: a value is missing"
 			: c == -1 ? "%s: not understood; sandboxd takes flags only"
 				  : "%s: unknown flag; see --help",
 			log_quote(word, safe, sizeof(safe)));

@@ -9,9 +9,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef char *opt_STR;          /* borrowed from argv or NULL */
+typedef char *opt_STR;           /* borrowed from argv or NULL */
 typedef struct strlist opt_LIST; /* entries borrowed from argv */
-typedef int64_t opt_INT;        /* 0: not given */
+typedef int64_t opt_INT;         /* 0: not given */
 typedef double opt_NUM;
 typedef bool opt_FLAG;
 

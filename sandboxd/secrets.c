@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #define TEXT_MAX (1024 * 1024)
-#define SPACE " \t\r\n\v\f"
+#define SPACE    " \t\r\n\v\f"
 
 static int read_text(int fd, const char *path, char **ret, struct err *e)
 {
@@ -56,15 +56,16 @@ static char *trim(char *s)
 static int check_token(const char *path, const char *token, struct err *e)
 {
 	if (strlen(token) < TOKEN_LEAST)
-		return err_set(e, ERR_INVALID_REQUEST, "the token in \"%s\" is shorter than %d characters",
-			path, TOKEN_LEAST);
+		return err_set(e, ERR_INVALID_REQUEST,
+			"the token in \"%s\" is shorter than %d characters", path, TOKEN_LEAST);
 	if (strlen(token) > TOKEN_MOST)
-		return err_set(e, ERR_INVALID_REQUEST, "the token in \"%s\" is longer than %d characters",
-			path, TOKEN_MOST);
+		return err_set(e, ERR_INVALID_REQUEST,
+			"the token in \"%s\" is longer than %d characters", path, TOKEN_MOST);
 	for (const char *p = token; *p; p++)
 		if (*p <= ' ' || *p == 0x7f)
 			return err_set(e, ERR_INVALID_REQUEST,
-				"the token in \"%s\" holds white space or control characters", path);
+				"the token in \"%s\" holds white space or control characters",
+				path);
 	return 0;
 }
 
@@ -79,7 +80,8 @@ int token_load(const char *path, char **ret, struct err *e)
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_sys(e, errno, "token file \"%s\"", path);
 	if (!S_ISREG(st.st_mode))
-		return err_set(e, ERR_INVALID_REQUEST, "token file \"%s\" is not a regular file", path);
+		return err_set(
+			e, ERR_INVALID_REQUEST, "token file \"%s\" is not a regular file", path);
 	if (st.st_mode & 077)
 		return err_set(e, ERR_INVALID_REQUEST,
 			"token file \"%s\" can be read by others: chmod 600 it", path);

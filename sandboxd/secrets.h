@@ -6,7 +6,7 @@
 #include "common/base/err.h"
 
 #define TOKEN_LEAST 16
-#define TOKEN_MOST 1024
+#define TOKEN_MOST  1024
 
 /* The token without the white space around it; caller wipes and frees. Refuses a file that group or
  * others may read, and a token too short or too long. */

@@ -2,9 +2,9 @@
 /* Shared by the files of this folder: the server, its connections, one request.
  *
  * A connection has a deadline. While it waits for something the client owes (a header, a body, the
- * next request) the deadline is a moment; while our own code works for it there is none. One sweeper
- * thread shuts down the sockets whose moment has passed, so that a slow client costs no more than
- * its own thread, and for a bounded time. */
+ * next request) the deadline is a moment; while our own code works for it there is none. One
+ * sweeper thread shuts down the sockets whose moment has passed, so that a slow client costs no
+ * more than its own thread, and for a bounded time. */
 #ifndef COMMON_HTTP_INTERNAL_H
 #define COMMON_HTTP_INTERNAL_H
 
@@ -15,24 +15,24 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define HTTP_POOL_BYTES (128 * 1024)   /* a connection's header and read buffer */
-#define HTTP_STACK_BYTES (512 * 1024)
-#define HTTP_BLOCK_BYTES (256 * 1024)  /* piece of a streaming answer of known length */
-#define HTTP_LINGER_BYTES (64u << 20)  /* of a refused body, read and thrown away */
-#define HTTP_LINGER_MS 3000
-#define HTTP_EXTRA_HEADERS 16
-#define HTTP_SPARE_CONNECTIONS 64      /* beyond max_connections: these get their 503 */
+#define HTTP_POOL_BYTES        (128 * 1024) /* a connection's header and read buffer */
+#define HTTP_STACK_BYTES       (512 * 1024)
+#define HTTP_BLOCK_BYTES       (256 * 1024) /* piece of a streaming answer of known length */
+#define HTTP_LINGER_BYTES      (64u << 20)  /* of a refused body, read and thrown away */
+#define HTTP_LINGER_MS         3000
+#define HTTP_EXTRA_HEADERS     16
+#define HTTP_SPARE_CONNECTIONS 64 /* beyond max_connections: these get their 503 */
 
 struct conn {
 	struct http_server *server;
-	int fd;                        /* closed by the library after its CLOSED notice */
-	gnutls_session_t tls;          /* NULL without TLS */
+	int fd;               /* closed by the library after its CLOSED notice */
+	gnutls_session_t tls; /* NULL without TLS */
 	bool over_limit, upgraded;
-	_Atomic int64_t deadline_ms;   /* CLOCK_MONOTONIC; 0: none */
-	_Atomic bool waits;            /* for a header, or for ever: cut when the server stops */
-	pthread_t thread;              /* set with the first request line */
+	_Atomic int64_t deadline_ms; /* CLOCK_MONOTONIC; 0: none */
+	_Atomic bool waits;          /* for a header, or for ever: cut when the server stops */
+	pthread_t thread;            /* set with the first request line */
 	_Atomic bool has_thread;
-	struct conn *prev, *next;      /* under server->lock */
+	struct conn *prev, *next; /* under server->lock */
 };
 
 struct http_server {
@@ -41,7 +41,7 @@ struct http_server {
 	struct http_conf conf;
 	pthread_t sweeper;
 	pthread_mutex_t lock;
-	pthread_cond_t changed;        /* CLOCK_MONOTONIC */
+	pthread_cond_t changed; /* CLOCK_MONOTONIC */
 	/* under lock */
 	struct conn *conns;
 	unsigned nconns, open, upgrades;
@@ -65,8 +65,8 @@ struct http_req {
 	struct conn *conn;
 	struct MHD_Connection *mhd;
 	const char *method;
-	char *path;                    /* raw; owned */
-	const char *query;             /* raw, behind the '?', inside path's memory; NULL: none */
+	char *path;        /* raw; owned */
+	const char *query; /* raw, behind the '?', inside path's memory; NULL: none */
 	enum phase phase;
 	bool http10, begun, answered, queued, close_after, linger;
 	int64_t content_length;
@@ -74,20 +74,20 @@ struct http_req {
 	void *ctx;
 	struct header extra[HTTP_EXTRA_HEADERS];
 	size_t nextra;
-	struct text *texts;            /* decoded query values handed out */
-	struct upgrade *upgrade;       /* until its stream exists */
-	bool streams;                  /* left HTTP: the stream's owner says `gone`, not the library */
-	_Atomic unsigned refs;         /* the library's, and the stream's */
+	struct text *texts;      /* decoded query values handed out */
+	struct upgrade *upgrade; /* until its stream exists */
+	bool streams;            /* left HTTP: the stream's owner says `gone`, not the library */
+	_Atomic unsigned refs;   /* the library's, and the stream's */
 };
 
 int64_t http_now_ms(void);
-void conn_busy(struct conn *c);                          /* our turn: no deadline */
+void conn_busy(struct conn *c); /* our turn: no deadline */
 void conn_waits(struct conn *c, unsigned ms, bool header);
 /* Tells why the header's framing is unsafe, NULL when it is sound. */
 const char *req_framing_fault(struct http_req *r);
 bool req_has_body(const struct http_req *r);
-struct http_req *req_new(struct http_server *s, struct conn *c, struct MHD_Connection *mhd,
-	const char *uri);
+struct http_req *req_new(
+	struct http_server *s, struct conn *c, struct MHD_Connection *mhd, const char *uri);
 void req_unref(struct http_req *r);
 void req_gone(struct http_req *r, bool complete); /* tells the application, if it ever saw it */
 /* Hands the response to the library, with the headers that were added; takes it. */

@@ -3,8 +3,8 @@
  *
  * The library takes an answer before the first byte of a body and after the last, not between. An
  * answer in between is therefore written to the socket by hand, and the connection ends. */
-#include "common/http/internal.h"
 #include "common/base/log.h"
+#include "common/http/internal.h"
 #include "common/sys/mem.h"
 
 #include <errno.h>
@@ -93,7 +93,8 @@ static void send_answer(struct conn *c, unsigned status, const char *type, const
 }
 
 /* In the middle of a body: the answer by hand. */
-static void reply_raw(struct http_req *r, int status, const char *type, const void *body, size_t len)
+static void reply_raw(
+	struct http_req *r, int status, const char *type, const void *body, size_t len)
 {
 	r->answered = true;
 	r->linger = true;
@@ -117,15 +118,16 @@ void http_reply(struct http_req *r, int status, const char *type, const void *bo
 		reply_raw(r, status, type, body, len);
 		return;
 	}
-	req_queue(r, status, type, MHD_create_response_from_buffer(len, (void *)(uintptr_t)body,
-		MHD_RESPMEM_MUST_COPY));
+	req_queue(r, status, type,
+		MHD_create_response_from_buffer(
+			len, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY));
 }
 
 void req_refuse(struct http_req *r, int status, const char *word, const char *message)
 {
 	char body[256];
-	int n = snprintf(body, sizeof(body), "{\"error\":{\"code\":\"%s\",\"message\":\"%s\"}}", word,
-		message);
+	int n = snprintf(body, sizeof(body), "{\"error\":{\"code\":\"%s\",\"message\":\"%s\"}}",
+		word, message);
 
 	r->close_after = true;
 	r->linger = true;
@@ -154,7 +156,8 @@ static void source_free(void *cls)
 void http_reply_stream(struct http_req *r, int status, const char *type, int64_t length,
 	const struct http_source *src)
 {
-	struct http_source *copy = r->answered || r->phase == PH_BODY ? NULL : malloc(sizeof(*copy));
+	struct http_source *copy =
+		r->answered || r->phase == PH_BODY ? NULL : malloc(sizeof(*copy));
 	struct MHD_Response *resp;
 
 	if (!copy) {

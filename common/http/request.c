@@ -10,8 +10,8 @@
 #include <string.h>
 #include <strings.h>
 
-struct http_req *req_new(struct http_server *s, struct conn *c, struct MHD_Connection *mhd,
-	const char *uri)
+struct http_req *req_new(
+	struct http_server *s, struct conn *c, struct MHD_Connection *mhd, const char *uri)
 {
 	struct http_req *r = calloc(1, sizeof(*r));
 	char *q;
@@ -112,8 +112,8 @@ static bool key_matches(const char *raw, size_t len, const char *key)
 	return n >= 0 && (size_t)n == want && !memcmp(buf, key, want);
 }
 
-static const char *query_value(struct http_req *r, const char *raw, size_t len, size_t *ret_len,
-	bool *ret_bad)
+static const char *query_value(
+	struct http_req *r, const char *raw, size_t len, size_t *ret_len, bool *ret_bad)
 {
 	struct text *t = malloc(sizeof(*t) + len + 1);
 	ssize_t n;
@@ -134,7 +134,8 @@ static const char *query_value(struct http_req *r, const char *raw, size_t len, 
 	return t->data;
 }
 
-const char *http_query(struct http_req *r, const char *key, size_t n, size_t *ret_len, bool *ret_bad)
+const char *http_query(
+	struct http_req *r, const char *key, size_t n, size_t *ret_len, bool *ret_bad)
 {
 	const char *p = r->query;
 
@@ -165,8 +166,8 @@ struct counting {
 	size_t n;
 };
 
-static enum MHD_Result count_one(void *cls, enum MHD_ValueKind kind, const char *key,
-	const char *value)
+static enum MHD_Result count_one(
+	void *cls, enum MHD_ValueKind kind, const char *key, const char *value)
 {
 	struct counting *c = cls;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The server: life cycle, connections and their deadlines, and the way of one request from the
  * library's single callback to the application's four. */
-#include "common/http/internal.h"
 #include "common/base/log.h"
+#include "common/http/internal.h"
 #include "common/sys/mem.h"
 
 #include <errno.h>
@@ -107,7 +107,9 @@ static struct conn *conn_new(struct http_server *s, struct MHD_Connection *mhd)
 	}
 	c->server = s;
 	c->fd = fd->connect_fd;
-	(void)setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)); /* fails on unix: fine */
+	/* Both fail on unix sockets, which need neither. A peer that has vanished is found in time. */
+	(void)setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	(void)setsockopt(c->fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
 	conn_waits(c, s->conf.header_timeout_ms, true);
 	return c;
 }
@@ -161,8 +163,8 @@ static void conn_closed(struct http_server *s, struct conn *c)
 	free(c);
 }
 
-static void on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
-	enum MHD_ConnectionNotificationCode what)
+static void on_connection(
+	void *cls, struct MHD_Connection *mhd, void **ctx, enum MHD_ConnectionNotificationCode what)
 {
 	if (what == MHD_CONNECTION_NOTIFY_STARTED)
 		conn_started(cls, mhd, ctx);
@@ -296,8 +298,8 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
 	return MHD_YES;
 }
 
-static void on_completed(void *cls, struct MHD_Connection *mhd, void **ctx,
-	enum MHD_RequestTerminationCode why)
+static void on_completed(
+	void *cls, struct MHD_Connection *mhd, void **ctx, enum MHD_RequestTerminationCode why)
 {
 	struct http_server *s = cls;
 	struct http_req *r = steal(*ctx);
@@ -334,9 +336,9 @@ static struct conn *own_conn(struct http_server *s)
 	return c;
 }
 
-/* What the library refuses by itself it only tells the log, in the connection's thread and before it
- * answers. Version 0.9.75 then sends a header twice for a bad Content-Length, and resets what the
- * client still sends; so the answer is given here, and the library finds the stream closed. */
+/* What the library refuses by itself it only tells the log, in the connection's thread and before
+ * it answers. Version 0.9.75 then sends a header twice for a bad Content-Length, and resets what
+ * the client still sends; so the answer is given here, and the library finds the stream closed. */
 static void library_refuses(struct http_server *s, unsigned status)
 {
 	struct conn *c = own_conn(s);
@@ -348,8 +350,7 @@ static void library_refuses(struct http_server *s, unsigned status)
 	conn_linger(c);
 }
 
-static void on_log(void *cls, const char *fmt, va_list ap)
-	__attribute__((format(printf, 2, 0)));
+static void on_log(void *cls, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 static void on_log(void *cls, const char *fmt, va_list ap)
 {
 	static const char refusal[] = "Error processing request (HTTP response code is %u";
@@ -370,8 +371,8 @@ static void on_log(void *cls, const char *fmt, va_list ap)
 static int start_mhd(struct http_server *s, struct err *e)
 {
 	const struct http_conf *c = &s->conf;
-	unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL |
-			 MHD_USE_ITC | MHD_ALLOW_UPGRADE | MHD_USE_ERROR_LOG;
+	unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD |
+			 MHD_USE_POLL | MHD_USE_ITC | MHD_ALLOW_UPGRADE | MHD_USE_ERROR_LOG;
 	struct MHD_OptionItem tls[8];
 	size_t n = 0;
 
@@ -382,12 +383,14 @@ static int start_mhd(struct http_server *s, struct err *e)
 		tls[n++] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_MEM_KEY, 0,
 			(void *)(uintptr_t)c->tls_key_pem };
 		tls[n++] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_PRIORITIES, 0,
-			(void *)(uintptr_t)"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2" };
+			(void *)(uintptr_t) "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2" };
 		if (c->client_ca_pem)
 			tls[n++] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_MEM_TRUST, 0,
 				(void *)(uintptr_t)c->client_ca_pem };
 	}
 	tls[n] = (struct MHD_OptionItem){ MHD_OPTION_END, 0, NULL };
+	/* An option and its values a line. */
+	/* clang-format off */
 	s->mhd = MHD_start_daemon(flags, 0, NULL, NULL, on_request, s,
 		MHD_OPTION_EXTERNAL_LOGGER, on_log, s,
 		MHD_OPTION_LISTEN_SOCKET, c->listen_fd,
@@ -399,6 +402,7 @@ static int start_mhd(struct http_server *s, struct err *e)
 		MHD_OPTION_NOTIFY_COMPLETED, on_completed, s,
 		MHD_OPTION_NOTIFY_CONNECTION, on_connection, s,
 		MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+	/* clang-format on */
 	if (!s->mhd)
 		return err_set(e, ERR_INTERNAL, "cannot start the HTTP server%s",
 			c->tls_cert_pem ? "; are certificate and key a valid pair?" : "");

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Leaving HTTP: 101 and then a stream of bytes.
  *
- * Without TLS the library hands over the socket. With TLS it would copy bytes itself, and never tell
- * our side that the client has gone or has ended its half; so there the connection's own thread does
- * the copying, between the TLS session and a socket pair. */
-#include "common/http/internal.h"
+ * Without TLS the library hands over the socket. With TLS it would copy bytes itself, and never
+ * tell our side that the client has gone or has ended its half; so there the connection's own
+ * thread does the copying, between the TLS session and a socket pair. */
 #include "common/base/log.h"
+#include "common/http/internal.h"
 #include "common/sys/mem.h"
 
 #include <errno.h>
@@ -84,8 +84,8 @@ static int upgrade_thread(struct upgrade *u, bool detached, pthread_t *ret)
 
 /* --- without TLS --- */
 
-static void on_upgrade(void *cls, struct MHD_Connection *connection, void *con_cls, const char *extra,
-	size_t extra_len, MHD_socket sock, struct MHD_UpgradeResponseHandle *urh)
+static void on_upgrade(void *cls, struct MHD_Connection *connection, void *con_cls,
+	const char *extra, size_t extra_len, MHD_socket sock, struct MHD_UpgradeResponseHandle *urh)
 {
 	struct http_req *r = con_cls;
 	struct upgrade *u = steal(r->upgrade);
@@ -138,7 +138,7 @@ struct lane {
 };
 struct pump {
 	struct conn *c;
-	int app;        /* our end of the pair */
+	int app;             /* our end of the pair */
 	struct lane in, out; /* from the client, to the client */
 };
 
@@ -151,7 +151,8 @@ static void fill_in(struct pump *p)
 	n = gnutls_record_recv(p->c->tls, p->in.buf, PIECE);
 	if (n > 0)
 		p->in.len = (size_t)n;
-	else if (n == 0 || (n != GNUTLS_E_AGAIN && n != GNUTLS_E_INTERRUPTED && gnutls_error_is_fatal((int)n)))
+	else if (n == 0 || (n != GNUTLS_E_AGAIN && n != GNUTLS_E_INTERRUPTED &&
+				   gnutls_error_is_fatal((int)n)))
 		p->in.eof = true;
 }
 
@@ -228,7 +229,8 @@ static bool pump_wait(struct pump *p)
 	if (!f[0].events)
 		f[0].fd = -1;
 	if (!f[1].events && p->out.len)
-		f[1].fd = -1; /* a hang-up there changes nothing before the client has taken the rest */
+		f[1].fd = -1; /* a hang-up there changes nothing before the client has taken the
+				 rest */
 	if (f[0].events & POLLIN && gnutls_record_check_pending(p->c->tls) > 0)
 		return true;
 	while (poll(f, 2, -1) < 0 && errno == EINTR)
@@ -250,7 +252,8 @@ static void send_switch(struct conn *c, const char *protocol)
 {
 	char head[256];
 	int n = snprintf(head, sizeof(head),
-		"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", protocol);
+		"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n",
+		protocol);
 
 	conn_send(c, head, (size_t)n);
 }

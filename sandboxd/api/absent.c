@@ -11,10 +11,10 @@ static int absent(const struct call *c, struct err *e)
 		cap_word(c->match.route->cap));
 }
 
-#define ABSENT(name)                                      \
-	int handle_##name(struct call *c, struct err *e)  \
-	{                                                 \
-		return absent(c, e);                      \
+#define ABSENT(name)                                                                               \
+	int handle_##name(struct call *c, struct err *e)                                           \
+	{                                                                                          \
+		return absent(c, e);                                                               \
 	}
 ABSENT(snapshot_take)
 ABSENT(snapshot_delete)

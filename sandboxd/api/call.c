@@ -21,7 +21,8 @@ int call_query(struct call *c, const char *key, const char **ret, size_t *ret_le
 	if (bad)
 		return err_set(e, ERR_INVALID_REQUEST, "query parameter %s: malformed escape", key);
 	if (*ret && memchr(*ret, '\0', len))
-		return err_set(e, ERR_INVALID_REQUEST, "query parameter %s: contains a zero byte", key);
+		return err_set(
+			e, ERR_INVALID_REQUEST, "query parameter %s: contains a zero byte", key);
 	if (ret_len)
 		*ret_len = len;
 	return 0;
@@ -72,7 +73,8 @@ static const char *public_message(struct call *c, const struct err *e)
 	if (e->code != ERR_INTERNAL)
 		return e->msg;
 	log_error("request failed route=%s reason=\"%s\"",
-		c->match.route ? c->match.route->name : "none", log_quote(e->msg, safe, sizeof(safe)));
+		c->match.route ? c->match.route->name : "none",
+		log_quote(e->msg, safe, sizeof(safe)));
 	return "internal error; the server's log tells more";
 }
 
@@ -93,14 +95,15 @@ static json_t *message_json(const char *s)
 
 int reply_error(struct call *c, const struct err *e)
 {
-	static const char fallback[] = "{\"error\":{\"code\":\"internal\",\"message\":\"out of memory\"}}";
+	static const char fallback[] =
+		"{\"error\":{\"code\":\"internal\",\"message\":\"out of memory\"}}";
 	_cleanup_json_ json_t *v = json_pack("{s:{s:s,s:o}}", "error", "code", err_word(e->code),
 		"message", message_json(public_message(c, e)));
 	_cleanup_free_ char *text = NULL;
 
 	if (v && err_errno_name(e->sys))
-		json_object_set_new(json_object_get(v, "error"), "errno",
-			json_string(err_errno_name(e->sys)));
+		json_object_set_new(
+			json_object_get(v, "error"), "errno", json_string(err_errno_name(e->sys)));
 	text = v ? json_text(v) : NULL;
 	if (e->code == ERR_UNAUTHORIZED)
 		http_add_header(c->req, "WWW-Authenticate", "Bearer");
@@ -115,8 +118,8 @@ int reply_bytes(struct call *c, int status, const void *buf, size_t len)
 	return 0;
 }
 
-int reply_stream(struct call *c, int status, const char *type, int64_t length,
-	const struct http_source *src)
+int reply_stream(
+	struct call *c, int status, const char *type, int64_t length, const struct http_source *src)
 {
 	http_reply_stream(c->req, status, type, length, src);
 	return 0;

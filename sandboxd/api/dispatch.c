@@ -112,7 +112,8 @@ static int check_cap(const struct core *core, const struct route *route, struct 
 {
 	if (has_cap(core, route->cap) || body_comes_first(route->id))
 		return 0;
-	return err_set(e, ERR_UNSUPPORTED, "this server lacks the capability %s", cap_word(route->cap));
+	return err_set(
+		e, ERR_UNSUPPORTED, "this server lacks the capability %s", cap_word(route->cap));
 }
 
 static void add_cors(struct http_req *r)
@@ -123,7 +124,8 @@ static void add_cors(struct http_req *r)
 
 static bool is_preflight(struct http_req *r)
 {
-	return !strcmp(http_method(r), "OPTIONS") && http_header(r, "Access-Control-Request-Method");
+	return !strcmp(http_method(r), "OPTIONS") &&
+	       http_header(r, "Access-Control-Request-Method");
 }
 
 static void answer_preflight(struct http_req *r)
@@ -167,8 +169,8 @@ static int count_in(struct frame *f, struct err *e)
 
 	f->counted = ref && tally_enter(f->api->tally, ref);
 	if (ref && !f->counted)
-		return err_set(e, ERR_UNAVAILABLE, "%d requests for this sandbox are under way already",
-			SANDBOX_CONNECTIONS);
+		return err_set(e, ERR_UNAVAILABLE,
+			"%d requests for this sandbox are under way already", SANDBOX_CONNECTIONS);
 	return 0;
 }
 
@@ -214,7 +216,8 @@ static int json_grow(struct frame *f, size_t more, struct err *e)
 	char *buf;
 
 	if (f->len + more > JSON_BODY_MAX)
-		return err_set(e, ERR_INVALID_REQUEST, "the body is larger than %d bytes", JSON_BODY_MAX);
+		return err_set(
+			e, ERR_INVALID_REQUEST, "the body is larger than %d bytes", JSON_BODY_MAX);
 	while (size < f->len + more)
 		size *= 2;
 	if (size == f->size)

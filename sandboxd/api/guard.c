@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Host and Origin come first, so that a web page learns nothing about the token; then the token; then
- * what the body claims to be. Nothing here has an effect. */
+/* Host and Origin come first, so that a web page learns nothing about the token; then the token;
+ * then what the body claims to be. Nothing here has an effect. */
 #include "sandboxd/api/guard.h"
 
 #include "common/json/json.h"
@@ -127,9 +127,10 @@ int guard_token(struct http_req *r, const char *token, struct err *e)
 	if (!token)
 		return 0;
 	if (http_header_count(r, "Authorization") == 1 &&
-	    guard_bearer_ok(http_header(r, "Authorization"), token))
+		guard_bearer_ok(http_header(r, "Authorization"), token))
 		return 0;
-	return err_set(e, ERR_UNAUTHORIZED, "the request needs the header Authorization: Bearer TOKEN");
+	return err_set(
+		e, ERR_UNAUTHORIZED, "the request needs the header Authorization: Bearer TOKEN");
 }
 
 static bool media_is(const char *type, const char *want)
@@ -154,7 +155,8 @@ int guard_body(struct http_req *r, const struct route *route, struct err *e)
 		return -1;
 	}
 	if (http_content_length(r) > max) {
-		err_set(e, ERR_INVALID_REQUEST, "the body is larger than %lld bytes", (long long)max);
+		err_set(e, ERR_INVALID_REQUEST, "the body is larger than %lld bytes",
+			(long long)max);
 		if (raw)
 			e->http = 413;
 		return -1;

@@ -9,9 +9,9 @@
 
 struct core;
 struct api_conf {
-	struct core *core;                   /* outlives the api */
-	struct strlist allowed_hosts;        /* borrowed; besides the loopback names */
-	struct strlist allowed_origins;      /* borrowed; exact strings */
+	struct core *core;              /* outlives the api */
+	struct strlist allowed_hosts;   /* borrowed; besides the loopback names */
+	struct strlist allowed_origins; /* borrowed; exact strings */
 };
 struct api;
 int api_new(const struct api_conf *conf, struct api **ret, struct err *e);

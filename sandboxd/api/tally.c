@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REF_LEN 64 /* longer than any id or name: such a request finds nothing and is not counted */
+#define REF_LEN 64 /* longer than any id or name: such a request finds nothing and is not counted  \
+		    */
 #define BUCKETS 256
 
 struct entry {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* How many requests each sandbox has under way, so that one of them cannot take every connection. */
+/* How many requests each sandbox has under way, so that one of them cannot take every connection.
+ */
 #ifndef SANDBOXD_API_TALLY_H
 #define SANDBOXD_API_TALLY_H
 

@@ -6,17 +6,21 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define TOKEN "0123456789abcdef-token"
-#define AUTH "Authorization: Bearer " TOKEN "\r\n"
-#define HOST "Host: localhost\r\n"
-#define JSON "Content-Type: application/json\r\n"
-#define BYTES "Content-Type: application/octet-stream\r\n"
-#define NODE "GET /v1/node HTTP/1.1\r\n"
-#define CREATE "POST /v1/sandboxes HTTP/1.1\r\n"
+#define TOKEN    "0123456789abcdef-token"
+#define AUTH     "Authorization: Bearer " TOKEN "\r\n"
+#define HOST     "Host: localhost\r\n"
+#define JSON     "Content-Type: application/json\r\n"
+#define BYTES    "Content-Type: application/octet-stream\r\n"
+#define NODE     "GET /v1/node HTTP/1.1\r\n"
+#define CREATE   "POST /v1/sandboxes HTTP/1.1\r\n"
 #define PUT_FILE "PUT /v1/sandboxes/x/files?path=/a HTTP/1.1\r\n"
 
 static const char *const args[] = {
-	"--allowed-host", "box.example", "--allowed-origin", "https://app.example", NULL,
+	"--allowed-host",
+	"box.example",
+	"--allowed-origin",
+	"https://app.example",
+	NULL,
 };
 static const struct rig_conf conf = { .token = TOKEN, .args = args };
 
@@ -62,81 +66,96 @@ static const struct guard_row {
 	{ "host may be a loopback address", NODE "Host: 127.3.2.1\r\n" AUTH "\r\n", 200, NULL },
 	{ "host may be bracketed", NODE "Host: [::1]:80\r\n" AUTH "\r\n", 200, NULL },
 	{ "host may be an allowed one", NODE "Host: Box.Example:1\r\n" AUTH "\r\n", 200, NULL },
-	{ "host may not be foreign", NODE "Host: evil.example\r\n" AUTH "\r\n", 403, "forbidden_origin" },
-	{ "host may not only look like loopback", NODE "Host: 127.0.0.1.nip.io\r\n" AUTH "\r\n", 403,
-	  "forbidden_origin" },
+	{ "host may not be foreign", NODE "Host: evil.example\r\n" AUTH "\r\n", 403,
+		"forbidden_origin" },
+	{ "host may not only look like loopback", NODE "Host: 127.0.0.1.nip.io\r\n" AUTH "\r\n",
+		403, "forbidden_origin" },
 	{ "host may not be empty", NODE "Host:\r\n" AUTH "\r\n", 403, "forbidden_origin" },
-	{ "host may not carry a path", NODE "Host: localhost:80/x\r\n" AUTH "\r\n", 403, "forbidden_origin" },
+	{ "host may not carry a path", NODE "Host: localhost:80/x\r\n" AUTH "\r\n", 403,
+		"forbidden_origin" },
 	{ "host is needed by HTTP/1.0 too", "GET /v1/node HTTP/1.0\r\n" AUTH "\r\n", 403,
-	  "forbidden_origin" },
+		"forbidden_origin" },
 	{ "two hosts are malformed", NODE HOST HOST AUTH "\r\n", 400, "invalid_request" },
 	{ "no host is malformed", NODE AUTH "\r\n", 400, "invalid_request" },
 	{ "health is guarded by host", "GET /v1/health HTTP/1.1\r\nHost: evil.example\r\n\r\n", 403,
-	  "forbidden_origin" },
+		"forbidden_origin" },
 	/* row 2 */
-	{ "origin of this host passes", NODE "Host: localhost:99\r\nOrigin: http://localhost:99\r\n" AUTH
-	  "\r\n", 200, NULL },
-	{ "origin on another port is refused", NODE "Host: localhost:99\r\nOrigin: http://localhost:98\r\n"
-	  AUTH "\r\n", 403, "forbidden_origin" },
-	{ "origin that is configured passes", NODE HOST "Origin: https://app.example\r\n" AUTH "\r\n", 200,
-	  NULL },
-	{ "origin is compared exactly", NODE HOST "Origin: https://app.example:443\r\n" AUTH "\r\n", 403,
-	  "forbidden_origin" },
-	{ "origin null is refused", NODE HOST "Origin: null\r\n" AUTH "\r\n", 403, "forbidden_origin" },
+	{ "origin of this host passes",
+		NODE "Host: localhost:99\r\nOrigin: http://localhost:99\r\n" AUTH "\r\n", 200,
+		NULL },
+	{ "origin on another port is refused",
+		NODE "Host: localhost:99\r\nOrigin: http://localhost:98\r\n" AUTH "\r\n", 403,
+		"forbidden_origin" },
+	{ "origin that is configured passes",
+		NODE HOST "Origin: https://app.example\r\n" AUTH "\r\n", 200, NULL },
+	{ "origin is compared exactly", NODE HOST "Origin: https://app.example:443\r\n" AUTH "\r\n",
+		403, "forbidden_origin" },
+	{ "origin null is refused", NODE HOST "Origin: null\r\n" AUTH "\r\n", 403,
+		"forbidden_origin" },
 	{ "origin comes before the token", NODE HOST "Origin: http://evil\r\n\r\n", 403,
-	  "forbidden_origin" },
+		"forbidden_origin" },
 	/* row 3 */
 	{ "token is needed", NODE HOST "\r\n", 401, "unauthorized" },
-	{ "token must be right", NODE HOST "Authorization: Bearer 0123456789abcdef-tokem\r\n\r\n", 401,
-	  "unauthorized" },
+	{ "token must be right", NODE HOST "Authorization: Bearer 0123456789abcdef-tokem\r\n\r\n",
+		401, "unauthorized" },
 	{ "token must be whole", NODE HOST "Authorization: Bearer 0123456789abcdef\r\n\r\n", 401,
-	  "unauthorized" },
-	{ "token must not be longer", NODE HOST "Authorization: Bearer " TOKEN TOKEN "\r\n\r\n", 401,
-	  "unauthorized" },
+		"unauthorized" },
+	{ "token must not be longer", NODE HOST "Authorization: Bearer " TOKEN TOKEN "\r\n\r\n",
+		401, "unauthorized" },
 	{ "scheme has one spelling", NODE HOST "Authorization: bearer " TOKEN "\r\n\r\n", 401,
-	  "unauthorized" },
-	{ "scheme and token have one space", NODE HOST "Authorization: Bearer  " TOKEN "\r\n\r\n", 401,
-	  "unauthorized" },
-	{ "token in the query counts for nothing", "GET /v1/node?token=" TOKEN " HTTP/1.1\r\n" HOST "\r\n",
-	  401, "unauthorized" },
+		"unauthorized" },
+	{ "scheme and token have one space", NODE HOST "Authorization: Bearer  " TOKEN "\r\n\r\n",
+		401, "unauthorized" },
+	{ "token in the query counts for nothing",
+		"GET /v1/node?token=" TOKEN " HTTP/1.1\r\n" HOST "\r\n", 401, "unauthorized" },
 	{ "health needs no token", "GET /v1/health HTTP/1.1\r\n" HOST "\r\n", 200, NULL },
 	{ "token comes before the media type", CREATE HOST "Content-Length: 2\r\n\r\n{}", 401,
-	  "unauthorized" },
+		"unauthorized" },
 	/* row 4 */
 	{ "a body needs its media type", CREATE HOST AUTH "Content-Length: 2\r\n\r\n{}", 415,
-	  "invalid_request" },
-	{ "a chunked body is a body", CREATE HOST AUTH "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
-	  415, "invalid_request" },
-	{ "a text is no JSON", CREATE HOST AUTH "Content-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}", 415,
-	  "invalid_request" },
-	{ "a file is no JSON", PUT_FILE HOST AUTH JSON "Content-Length: 2\r\n\r\n{}", 415, "invalid_request" },
-	{ "parameters of the type are ignored", "POST /v1/node/cordon HTTP/1.1\r\n" HOST AUTH
-	  "Content-Type: Application/JSON; charset=utf-8\r\nContent-Length: 18\r\n\r\n{\"cordoned\":false}",
-	  200, NULL },
-	{ "the type comes before the size", CREATE HOST AUTH "Content-Length: 99999999999\r\n\r\n", 415,
-	  "invalid_request" },
+		"invalid_request" },
+	{ "a chunked body is a body",
+		CREATE HOST AUTH "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 415,
+		"invalid_request" },
+	{ "a text is no JSON",
+		CREATE HOST AUTH "Content-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}", 415,
+		"invalid_request" },
+	{ "a file is no JSON", PUT_FILE HOST AUTH JSON "Content-Length: 2\r\n\r\n{}", 415,
+		"invalid_request" },
+	{ "parameters of the type are ignored",
+		"POST /v1/node/cordon HTTP/1.1\r\n" HOST AUTH
+		"Content-Type: Application/JSON; charset=utf-8\r\nContent-Length: 18\r\n\r\n{\"cordoned\":false}",
+		200, NULL },
+	{ "the type comes before the size", CREATE HOST AUTH "Content-Length: 99999999999\r\n\r\n",
+		415, "invalid_request" },
 	/* row 5 */
 	{ "JSON above 1 MiB", CREATE HOST AUTH JSON "Content-Length: 1048577\r\n\r\n", 400,
-	  "invalid_request" },
+		"invalid_request" },
 	{ "a file above 64 MiB", PUT_FILE HOST AUTH BYTES "Content-Length: 67108865\r\n\r\n", 413,
-	  "invalid_request" },
-	{ "a file of absurd size", PUT_FILE HOST AUTH BYTES "Content-Length: 9999999999999999999\r\n\r\n",
-	  413, "invalid_request" },
+		"invalid_request" },
+	{ "a file of absurd size",
+		PUT_FILE HOST AUTH BYTES "Content-Length: 9999999999999999999\r\n\r\n", 413,
+		"invalid_request" },
 	/* behind the guard */
-	{ "a capability comes before the body", "POST /v1/images HTTP/1.1\r\n" HOST AUTH JSON
-	  "Content-Length: 999\r\n\r\n", 501, "unsupported" },
+	{ "a capability comes before the body",
+		"POST /v1/images HTTP/1.1\r\n" HOST AUTH JSON "Content-Length: 999\r\n\r\n", 501,
+		"unsupported" },
 	{ "unknown paths", "GET /v1/whoami HTTP/1.1\r\n" HOST AUTH "\r\n", 404, "not_found" },
 	{ "no trailing slash", "GET /v1/node/ HTTP/1.1\r\n" HOST AUTH "\r\n", 404, "not_found" },
 	{ "the root", "GET / HTTP/1.1\r\n" HOST AUTH "\r\n", 404, "not_found" },
 	{ "another method", "PUT /v1/node HTTP/1.1\r\n" HOST AUTH "\r\n", 404, "not_found" },
 	{ "TRACE", "TRACE /v1/node HTTP/1.1\r\n" HOST AUTH "\r\n", 404, "not_found" },
-	{ "OPTIONS without an origin", "OPTIONS /v1/node HTTP/1.1\r\n" HOST AUTH "\r\n", 404, "not_found" },
+	{ "OPTIONS without an origin", "OPTIONS /v1/node HTTP/1.1\r\n" HOST AUTH "\r\n", 404,
+		"not_found" },
 	{ "an invented method", "BREW /v1/node HTTP/1.1\r\n" HOST AUTH "\r\n", 404, "not_found" },
-	{ "HEAD of what cannot be read", "HEAD /v1/node/cordon HTTP/1.0\r\n" HOST AUTH "\r\n", 404, NULL },
-	{ "a slash in a segment stays escaped", "GET /v1/sandboxes/a%2Fb HTTP/1.1\r\n" HOST AUTH "\r\n", 404,
-	  "not_found" },
-	{ "a broken escape", "GET /v1/sandboxes/a%2 HTTP/1.1\r\n" HOST AUTH "\r\n", 404, "not_found" },
-	{ "the organisation's header is ignored", NODE HOST AUTH "X-Sandbox-Org: x\r\n\r\n", 200, NULL },
+	{ "HEAD of what cannot be read", "HEAD /v1/node/cordon HTTP/1.0\r\n" HOST AUTH "\r\n", 404,
+		NULL },
+	{ "a slash in a segment stays escaped",
+		"GET /v1/sandboxes/a%2Fb HTTP/1.1\r\n" HOST AUTH "\r\n", 404, "not_found" },
+	{ "a broken escape", "GET /v1/sandboxes/a%2 HTTP/1.1\r\n" HOST AUTH "\r\n", 404,
+		"not_found" },
+	{ "the organisation's header is ignored", NODE HOST AUTH "X-Sandbox-Org: x\r\n\r\n", 200,
+		NULL },
 };
 
 static void guard_checks_in_order(void **state)
@@ -167,7 +186,8 @@ static void unauthorized_names_the_scheme(void **state)
 
 static void cross_origin_create_has_no_effect(void **state)
 {
-	_cleanup_answer_ struct answer a = raw(*state, CREATE HOST AUTH "Origin: http://evil.example\r\n\r\n");
+	_cleanup_answer_ struct answer a =
+		raw(*state, CREATE HOST AUTH "Origin: http://evil.example\r\n\r\n");
 
 	assert_answer(&a, 403, "forbidden_origin");
 	assert_int_equal(sandboxes(*state), 0);
@@ -176,10 +196,13 @@ static void cross_origin_create_has_no_effect(void **state)
 static void cors_only_for_configured_origins(void **state)
 {
 	static const char name[] = "Access-Control-Allow-Origin", app[] = "https://app.example";
-	_cleanup_answer_ struct answer a = raw(*state, "OPTIONS /v1/sandboxes HTTP/1.1\r\n" HOST
+	_cleanup_answer_ struct answer a = raw(*state,
+		"OPTIONS /v1/sandboxes HTTP/1.1\r\n" HOST
 		"Origin: https://app.example\r\nAccess-Control-Request-Method: POST\r\n\r\n");
-	_cleanup_answer_ struct answer b = raw(*state, NODE HOST AUTH "Origin: https://app.example\r\n\r\n");
-	_cleanup_answer_ struct answer c = raw(*state, NODE HOST AUTH "Origin: http://localhost\r\n\r\n");
+	_cleanup_answer_ struct answer b =
+		raw(*state, NODE HOST AUTH "Origin: https://app.example\r\n\r\n");
+	_cleanup_answer_ struct answer c =
+		raw(*state, NODE HOST AUTH "Origin: http://localhost\r\n\r\n");
 	char v[64];
 
 	assert_int_equal(a.status, 204);
@@ -192,11 +215,12 @@ static void cors_only_for_configured_origins(void **state)
 
 static void head_answers_as_get_without_a_body(void **state)
 {
-	static const char *const paths[] = { "/v1/health", "/v1/capabilities", "/v1/node", "/v1/sandboxes",
-		"/v1/sandboxes/nope", "/v1/snapshots", "/v1/volumes" };
+	static const char *const paths[] = { "/v1/health", "/v1/capabilities", "/v1/node",
+		"/v1/sandboxes", "/v1/sandboxes/nope", "/v1/snapshots", "/v1/volumes" };
 
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
-		_cleanup_answer_ struct answer get = rig_send(*state, "GET", paths[i], NULL, NULL, NULL, 0);
+		_cleanup_answer_ struct answer get =
+			rig_send(*state, "GET", paths[i], NULL, NULL, NULL, 0);
 		_cleanup_close_ int fd = rig_open(*state, "HEAD", paths[i], NULL, NULL, NULL, 0);
 		_cleanup_answer_ struct answer head = httpc_answer_head(fd), next = { 0 };
 
@@ -212,8 +236,9 @@ static void head_answers_as_get_without_a_body(void **state)
 static void two_lengths_get_one_answer(void **state)
 {
 	static const char *const requests[] = {
-		CREATE HOST AUTH JSON "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
-		NODE HOST AUTH "\r\n",
+		CREATE HOST AUTH JSON
+		"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n" NODE
+			HOST AUTH "\r\n",
 		NODE HOST AUTH "Content-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
 		NODE HOST AUTH "Content-Length: 3x\r\n\r\nabc",
 	};
@@ -246,8 +271,9 @@ static void no_continue_before_a_refusal(void **state)
 		_cleanup_close_ int fd = httpc_unix(r->sock);
 		_cleanup_answer_ struct answer a = { 0 };
 
-		httpc_send(fd, rig_path("%s%s%s%sContent-Length: %s\r\nExpect: 100-continue\r\n\r\n", PUT_FILE,
-			HOST, rows[i].auth, BYTES, rows[i].length));
+		httpc_send(
+			fd, rig_path("%s%s%s%sContent-Length: %s\r\nExpect: 100-continue\r\n\r\n",
+				    PUT_FILE, HOST, rows[i].auth, BYTES, rows[i].length));
 		a = httpc_answer(fd);
 		assert_int_equal(a.status, rows[i].status);
 		assert_true(httpc_closed(fd, 3000));
@@ -261,8 +287,10 @@ static void continue_comes_when_the_body_is_wanted(void **state)
 	_cleanup_close_ int fd = httpc_unix(r->sock);
 	_cleanup_answer_ struct answer a = { 0 }, b = { 0 };
 
-	httpc_send(fd, rig_path("PUT /v1/sandboxes/%s/files?path=/sandbox/home/x HTTP/1.1\r\n" HOST AUTH BYTES
-		"Content-Length: 10\r\nExpect: 100-Continue\r\n\r\n", id));
+	httpc_send(fd,
+		rig_path("PUT /v1/sandboxes/%s/files?path=/sandbox/home/x HTTP/1.1\r\n" HOST AUTH
+				 BYTES "Content-Length: 10\r\nExpect: 100-Continue\r\n\r\n",
+			id));
 	a = httpc_answer(fd);
 	assert_int_equal(a.status, 100);
 	assert_true(httpc_silent(fd, 100));
@@ -272,17 +300,19 @@ static void continue_comes_when_the_body_is_wanted(void **state)
 }
 
 /* Sends one request whose body looks like a request, and a second one without a token. */
-static void exchange(struct rig *r, const char *path, const char *host, const char *token, char *got,
-	size_t size)
+static void exchange(struct rig *r, const char *path, const char *host, const char *token,
+	char *got, size_t size)
 {
 	static const char inner[] = "GET /v1/capabilities HTTP/1.1\r\n" HOST AUTH "\r\n";
 	_cleanup_close_ int fd = httpc_unix(r->sock);
 	size_t n = 0;
 	ssize_t k;
 
-	httpc_send(fd, rig_path("POST %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n" JSON
-		"Content-Length: %zu\r\n\r\n%sGET /v1/capabilities HTTP/1.1\r\n" HOST "\r\n", path, host, token,
-		sizeof(inner) - 1, inner));
+	httpc_send(
+		fd, rig_path("POST %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n" JSON
+			     "Content-Length: %zu\r\n\r\n%sGET /v1/capabilities HTTP/1.1\r\n" HOST
+			     "\r\n",
+			    path, host, token, sizeof(inner) - 1, inner));
 	shutdown(fd, SHUT_WR);
 	while (n < size - 1 && (k = recv(fd, got + n, size - 1 - n, 0)) > 0)
 		n += (size_t)k;
@@ -401,12 +431,18 @@ static void one_sandbox_cannot_take_every_connection(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(guard_checks_in_order), T(unauthorized_names_the_scheme),
-		T(cross_origin_create_has_no_effect), T(cors_only_for_configured_origins),
-		T(head_answers_as_get_without_a_body), T(two_lengths_get_one_answer),
-		T(no_continue_before_a_refusal), T(continue_comes_when_the_body_is_wanted),
-		T(early_answer_leaves_no_body_behind), T(chunked_json_is_bounded),
-		T(json_of_exactly_1_mib_is_read), T(one_sandbox_cannot_take_every_connection),
+		T(guard_checks_in_order),
+		T(unauthorized_names_the_scheme),
+		T(cross_origin_create_has_no_effect),
+		T(cors_only_for_configured_origins),
+		T(head_answers_as_get_without_a_body),
+		T(two_lengths_get_one_answer),
+		T(no_continue_before_a_refusal),
+		T(continue_comes_when_the_body_is_wanted),
+		T(early_answer_leaves_no_body_behind),
+		T(chunked_json_is_bounded),
+		T(json_of_exactly_1_mib_is_read),
+		T(one_sandbox_cannot_take_every_connection),
 		cmocka_unit_test(connections_beyond_the_limit_get_503),
 	};
 

@@ -26,7 +26,8 @@ static size_t sandboxes(struct rig *r)
 
 static void post_refused(struct rig *r, const void *body, size_t len)
 {
-	_cleanup_answer_ struct answer a = rig_send(r, "POST", "/v1/sandboxes", NULL, NULL, body, len);
+	_cleanup_answer_ struct answer a =
+		rig_send(r, "POST", "/v1/sandboxes", NULL, NULL, body, len);
 
 	if (a.status != 400)
 		print_error("body: %.60s\n", (const char *)body);
@@ -34,7 +35,8 @@ static void post_refused(struct rig *r, const void *body, size_t len)
 	assert_true(a.len < 600); /* it does not repeat the body */
 }
 
-static void repeat_refused(struct rig *r, const char *head, const char *unit, size_t n, const char *tail)
+static void repeat_refused(
+	struct rig *r, const char *head, const char *unit, size_t n, const char *tail)
 {
 	size_t ulen = strlen(unit), hlen = strlen(head);
 	_cleanup_free_ char *buf = malloc(hlen + ulen * n + strlen(tail) + 1);
@@ -56,7 +58,10 @@ static void deep_nesting_is_refused(void **state)
 	assert_int_equal(sandboxes(*state), 0);
 }
 
-#define B(s) { s, sizeof(s) - 1 }
+#define B(s)                                                                                       \
+	{                                                                                          \
+		s, sizeof(s) - 1                                                                   \
+	}
 static const struct body {
 	const char *text;
 	size_t len;
@@ -127,7 +132,8 @@ static void messages_name_the_field_and_not_the_value(void **state)
 
 static void surrogate_pairs_come_back_as_one_character(void **state)
 {
-	json_t *v = rig_json(*state, "POST", "/v1/sandboxes", "{\"labels\":{\"k\":\"\\ud83d\\ude00\"}}", 201);
+	json_t *v = rig_json(
+		*state, "POST", "/v1/sandboxes", "{\"labels\":{\"k\":\"\\ud83d\\ude00\"}}", 201);
 
 	assert_string_equal(json_string_value(json_object_get(json_object_get(v, "labels"), "k")),
 		"\xf0\x9f\x98\x80");
@@ -136,8 +142,10 @@ static void surrogate_pairs_come_back_as_one_character(void **state)
 
 static void an_empty_body_is_an_empty_object(void **state)
 {
-	_cleanup_answer_ struct answer a = rig_send(*state, "POST", "/v1/sandboxes", NULL, NULL, " \n\t", 3);
-	_cleanup_answer_ struct answer b = rig_send(*state, "POST", "/v1/sandboxes", NULL, NULL, NULL, 0);
+	_cleanup_answer_ struct answer a =
+		rig_send(*state, "POST", "/v1/sandboxes", NULL, NULL, " \n\t", 3);
+	_cleanup_answer_ struct answer b =
+		rig_send(*state, "POST", "/v1/sandboxes", NULL, NULL, NULL, 0);
 
 	assert_int_equal(a.status, 201);
 	assert_int_equal(b.status, 201);
@@ -156,9 +164,11 @@ static void null_is_absent_for_known_keys(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(deep_nesting_is_refused), T(malformed_bodies_make_nothing),
+		T(deep_nesting_is_refused),
+		T(malformed_bodies_make_nothing),
 		T(messages_name_the_field_and_not_the_value),
-		T(surrogate_pairs_come_back_as_one_character), T(an_empty_body_is_an_empty_object),
+		T(surrogate_pairs_come_back_as_one_character),
+		T(an_empty_body_is_an_empty_object),
 		T(null_is_absent_for_known_keys),
 	};
 

@@ -5,7 +5,7 @@
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
-#define TOKEN "0123456789abcdef-token"
+#define TOKEN  "0123456789abcdef-token"
 #define NOBODY "sbx_0000000000000000"
 
 static const char *const method_words[] = { "GET", "POST", "PUT", "PATCH", "DELETE" };
@@ -34,7 +34,9 @@ static const char *fill(const struct route *route, const char *ref)
 			continue;
 		}
 		n += (size_t)snprintf(out + n, sizeof(out) - n, "%s",
-			!strncmp(p, "{ref}", 5) ? ref : !strncmp(p, "{stream}", 8) ? "stdout" : "1");
+			!strncmp(p, "{ref}", 5)      ? ref
+			: !strncmp(p, "{stream}", 8) ? "stdout"
+						     : "1");
 		p = strchr(p, '}') + 1;
 	}
 	out[n] = '\0';
@@ -50,7 +52,7 @@ static void every_route_but_health_wants_the_token(void **state)
 		_cleanup_answer_ struct answer a = { 0 };
 
 		httpc_send(fd, rig_path("%s %s HTTP/1.1\r\nHost: localhost\r\n\r\n",
-			method_words[routes[i].method], fill(&routes[i], NOBODY)));
+				       method_words[routes[i].method], fill(&routes[i], NOBODY)));
 		a = httpc_answer(fd);
 		if (routes[i].flags & ROUTE_PUBLIC)
 			assert_int_equal(a.status, 200);
@@ -62,7 +64,8 @@ static void every_route_but_health_wants_the_token(void **state)
 static void every_route_wants_its_media_type(void **state)
 {
 	for (int i = 0; i < ROUTE_COUNT; i++) {
-		const char *wrong = routes[i].body == BODY_RAW ? "application/json" : "application/octet-stream";
+		const char *wrong = routes[i].body == BODY_RAW ? "application/json"
+							       : "application/octet-stream";
 		_cleanup_answer_ struct answer a = rig_send(*state, method_words[routes[i].method],
 			fill(&routes[i], NOBODY), NULL, wrong, "{}", 2);
 
@@ -70,15 +73,26 @@ static void every_route_wants_its_media_type(void **state)
 	}
 }
 
-#define B(s) { s, sizeof(s) - 1 }
+#define B(s)                                                                                       \
+	{                                                                                          \
+		s, sizeof(s) - 1                                                                   \
+	}
 static void every_json_route_refuses_every_malformed_body(void **state)
 {
 	static const struct {
 		const char *text;
 		size_t len;
 	} bodies[] = {
-		B("{\"no_such_field_\":1}"), B("{\"no_such_field_\":null}"), B("[]"), B("null"), B("{"),
-		B("{} {}"), B("{\"a\":1,\"a\":1}"), B("{\"\377\":1}"), B("\357\273\277{}"), B("{}\0"),
+		B("{\"no_such_field_\":1}"),
+		B("{\"no_such_field_\":null}"),
+		B("[]"),
+		B("null"),
+		B("{"),
+		B("{} {}"),
+		B("{\"a\":1,\"a\":1}"),
+		B("{\"\377\":1}"),
+		B("\357\273\277{}"),
+		B("{}\0"),
 		B("{\"a\\u0000\":1}"),
 	};
 	const char *id = rig_sandbox(*state, NULL);
@@ -87,8 +101,9 @@ static void every_json_route_refuses_every_malformed_body(void **state)
 		if (routes[i].body != BODY_JSON)
 			continue;
 		for (size_t k = 0; k < ARRAY_LEN(bodies); k++) {
-			_cleanup_answer_ struct answer a = rig_send(*state, method_words[routes[i].method],
-				fill(&routes[i], id), NULL, NULL, bodies[k].text, bodies[k].len);
+			_cleanup_answer_ struct answer a = rig_send(*state,
+				method_words[routes[i].method], fill(&routes[i], id), NULL, NULL,
+				bodies[k].text, bodies[k].len);
 			int want = routes[i].id == ROUTE_image_install ? 501 : 400;
 
 			if (a.status != want)
@@ -199,7 +214,8 @@ static void node_tells_capacity_and_what_runs(void **state)
 	assert_true(json_number_value(json_object_get(json_object_get(v, "capacity"), "cpus")) > 0);
 	assert_int_equal(json_integer_value(json_object_get(v, "running")), 1);
 	assert_true(json_is_object(json_object_get(v, "free")));
-	assert_string_equal(json_string_value(json_object_get(json_object_get(v, "capabilities"), "api_version")),
+	assert_string_equal(json_string_value(json_object_get(
+				    json_object_get(v, "capabilities"), "api_version")),
 		"v1");
 	json_decref(v);
 }
@@ -208,11 +224,15 @@ static void node_tells_capacity_and_what_runs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(every_route_but_health_wants_the_token), T(every_route_wants_its_media_type),
+		T(every_route_but_health_wants_the_token),
+		T(every_route_wants_its_media_type),
 		T(every_json_route_refuses_every_malformed_body),
-		T(every_route_of_a_sandbox_knows_no_unknown_one), T(what_the_server_lacks_is_501),
-		T(capabilities_describe_the_server), T(cordon_refuses_new_sandboxes_until_undone),
-		T(a_restart_clears_the_cordon), T(node_tells_capacity_and_what_runs),
+		T(every_route_of_a_sandbox_knows_no_unknown_one),
+		T(what_the_server_lacks_is_501),
+		T(capabilities_describe_the_server),
+		T(cordon_refuses_new_sandboxes_until_undone),
+		T(a_restart_clears_the_cordon),
+		T(node_tells_capacity_and_what_runs),
 	};
 
 	return run_table(tests);

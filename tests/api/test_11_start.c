@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The program itself: reasons not to start, its socket, signals and readiness. Node contract, 1.1 and
- * 26; run as a child, with the fake backend. */
+/* The program itself: reasons not to start, its socket, signals and readiness. Node contract, 1.1
+ * and 26; run as a child, with the fake backend. */
 #include "tests/support/httpc.h"
 #include "tests/support/test.h"
 
@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TOKEN "0123456789abcdef-token"
+#define TOKEN    "0123456789abcdef-token"
 #define MAX_ARGS 24
 
 static char dir[64], bin[PATH_MAX];
@@ -166,26 +166,34 @@ static const struct refusal {
 	const char *name, *says;
 	const char *args[MAX_ARGS];
 } refusals[] = {
-	{ "loopback TCP without a token", "TCP needs --token-file", { FAKE, "--listen", "127.0.0.1:0" } },
-	{ "localhost without a token", "TCP needs --token-file", { FAKE, "--listen", "localhost:0" } },
-	{ "IPv6 loopback without a token", "TCP needs --token-file", { FAKE, "--listen", "[::1]:0" } },
+	{ "loopback TCP without a token", "TCP needs --token-file",
+		{ FAKE, "--listen", "127.0.0.1:0" } },
+	{ "localhost without a token", "TCP needs --token-file",
+		{ FAKE, "--listen", "localhost:0" } },
+	{ "IPv6 loopback without a token", "TCP needs --token-file",
+		{ FAKE, "--listen", "[::1]:0" } },
 	{ "every address without TLS", "needs --tls-cert",
-	  { FAKE, "--listen", "0.0.0.0:0", "--token-file", "@token" } },
-	{ "empty host without TLS", "needs --tls-cert", { FAKE, "--listen", ":0", "--token-file", "@token" } },
+		{ FAKE, "--listen", "0.0.0.0:0", "--token-file", "@token" } },
+	{ "empty host without TLS", "needs --tls-cert",
+		{ FAKE, "--listen", ":0", "--token-file", "@token" } },
 	{ "network address without TLS", "needs --tls-cert",
-	  { FAKE, "--listen", "192.0.2.1:0", "--token-file", "@token" } },
+		{ FAKE, "--listen", "192.0.2.1:0", "--token-file", "@token" } },
 	{ "certificate without key", "go together",
-	  { FAKE, "--listen", "127.0.0.1:0", "--token-file", "@token", "--tls-cert", "@file" } },
+		{ FAKE, "--listen", "127.0.0.1:0", "--token-file", "@token", "--tls-cert",
+			"@file" } },
 	{ "client CA without certificate", "--client-ca needs",
-	  { FAKE, "--listen", "127.0.0.1:0", "--token-file", "@token", "--client-ca", "@file" } },
+		{ FAKE, "--listen", "127.0.0.1:0", "--token-file", "@token", "--client-ca",
+			"@file" } },
 	{ "TCP with the fake backend", "unix socket only",
-	  { FAKE, "--listen", "127.0.0.1:0", "--token-file", "@token" } },
-	{ "token file open to others", "read by others", { FAKE, UNIX, "--token-file", "@open-token" } },
+		{ FAKE, "--listen", "127.0.0.1:0", "--token-file", "@token" } },
+	{ "token file open to others", "read by others",
+		{ FAKE, UNIX, "--token-file", "@open-token" } },
 	{ "short token", "shorter than 16", { FAKE, UNIX, "--token-file", "@short-token" } },
 	{ "missing token file", "token file", { FAKE, UNIX, "--token-file", "@none" } },
 	{ "long socket path", "at most 103",
-	  { FAKE, "--listen", "unix:///aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-	    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaa" } },
+		{ FAKE, "--listen",
+			"unix:///aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+			"aaaaaaaaaaaaaaaaaaaaaaaaaaaaa" } },
 	{ "relative socket path", "must be absolute", { FAKE, "--listen", "unix://sock" } },
 	{ "file at the socket's path", "is not a socket", { FAKE, "--listen", "unix:@file" } },
 	{ "address without a port", "HOST:PORT", { FAKE, "--listen", "localhost" } },
@@ -193,19 +201,23 @@ static const struct refusal {
 	{ "contradicting policy", "policy", { FAKE, UNIX, "--policy", "@contradiction.json" } },
 	{ "missing policy", "policy", { FAKE, UNIX, "--policy", "@none" } },
 	{ "default image off the list", "--default-image",
-	  { FAKE, UNIX, "--policy", "@images.json", "--default-image", "other" } },
+		{ FAKE, UNIX, "--policy", "@images.json", "--default-image", "other" } },
 	{ "bad node name", "--node-id", { FAKE, UNIX, "--node-id", "a_b" } },
 	{ "bad node label", "--node-label", { FAKE, UNIX, "--node-label", "x" } },
-	{ "metrics beyond loopback", "loopback", { FAKE, UNIX, "--metrics-listen", "0.0.0.0:9000" } },
-	{ "metrics at all", "no Prometheus endpoint", { FAKE, UNIX, "--metrics-listen", "127.0.0.1:9000" } },
+	{ "metrics beyond loopback", "loopback",
+		{ FAKE, UNIX, "--metrics-listen", "0.0.0.0:9000" } },
+	{ "metrics at all", "no Prometheus endpoint",
+		{ FAKE, UNIX, "--metrics-listen", "127.0.0.1:9000" } },
 	{ "egress", "no network", { FAKE, UNIX, "--egress-open" } },
-	{ "open state directory", "open to others", { "--backend", "fake", UNIX, "--state-dir", "@open-state" } },
+	{ "open state directory", "open to others",
+		{ "--backend", "fake", UNIX, "--state-dir", "@open-state" } },
 	{ "unknown backend", "--backend", { "--backend", "vm", UNIX, "--state-dir", "@state" } },
 	{ "unknown flag", "unknown flag", { FAKE, UNIX, "--nope" } },
 	{ "stray word", "flags only", { FAKE, UNIX, "nope" } },
 	{ "missing value", "value is missing", { FAKE, "--listen" } },
 	{ "bad number", "--max-connections", { FAKE, UNIX, "--max-connections", "many" } },
-	{ "both keeps", "exclude each other", { FAKE, UNIX, "--keep-sandboxes", "--no-keep-sandboxes" } },
+	{ "both keeps", "exclude each other",
+		{ FAKE, UNIX, "--keep-sandboxes", "--no-keep-sandboxes" } },
 };
 
 static void refuses_to_start(void **state)
@@ -216,7 +228,8 @@ static void refuses_to_start(void **state)
 		struct child c = start(row->args);
 		int code = end(&c, 0);
 
-		if (code != 1 || !strstr(c.text, row->says) || strchr(c.text, '\n') != c.text + c.len - 1)
+		if (code != 1 || !strstr(c.text, row->says) ||
+			strchr(c.text, '\n') != c.text + c.len - 1)
 			fail_msg("%s: exit %d, said: %s", row->name, code, c.text);
 		if (!access(at("sock"), F_OK))
 			fail_msg("%s: left a socket behind", row->name);
@@ -225,7 +238,8 @@ static void refuses_to_start(void **state)
 
 static void a_live_server_keeps_its_socket_and_state(void **state)
 {
-	static const char *const other_state[] = { "--backend", "fake", "--state-dir", "@state2", UNIX, NULL };
+	static const char *const other_state[] = { "--backend", "fake", "--state-dir", "@state2",
+		UNIX, NULL };
 	static const char *const other_sock[] = { FAKE, "--listen", "unix:@sock2", NULL };
 	struct child a = start(plain), b, c;
 
@@ -246,7 +260,8 @@ static int health(const char *name, const char *token)
 	_cleanup_answer_ struct answer a = { 0 };
 	char text[256];
 
-	snprintf(text, sizeof(text), "GET /v1/node HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n",
+	snprintf(text, sizeof(text),
+		"GET /v1/node HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n",
 		token);
 	assert_true(fd >= 0);
 	httpc_send(fd, text);
@@ -272,8 +287,8 @@ static void replaces_a_stale_socket(void **state)
 
 static void socket_and_folders_are_private(void **state)
 {
-	static const char *const deep[] = { "--backend", "fake", "--state-dir", "@a/b/state", "--listen",
-		"unix:@run/x/sock", NULL };
+	static const char *const deep[] = { "--backend", "fake", "--state-dir", "@a/b/state",
+		"--listen", "unix:@run/x/sock", NULL };
 	struct child c = start(deep);
 	struct stat st;
 
@@ -354,7 +369,8 @@ static void followers_do_not_delay_the_end(void **state)
 		char text[128];
 
 		fds[i] = httpc_unix(at("sock"));
-		snprintf(text, sizeof(text), "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", paths[i]);
+		snprintf(
+			text, sizeof(text), "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", paths[i]);
 		httpc_send(fds[i], text);
 		a = httpc_head(fds[i]);
 		assert_int_equal(a.status, 200);
@@ -366,12 +382,15 @@ static void followers_do_not_delay_the_end(void **state)
 	close(fds[1]);
 }
 
-/* A run under way when the end is asked for is answered, and what connects after that is refused. */
+/* A run under way when the end is asked for is answered, and what connects after that is refused.
+ */
 static void open_requests_are_answered_before_the_end(void **state)
 {
-	static const char create[] = "POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\n"
+	static const char create[] =
+		"POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\n"
 		"Content-Type: application/json\r\nContent-Length: 12\r\n\r\n{\"name\":\"a\"}";
-	static const char run[] = "POST /v1/sandboxes/a/run HTTP/1.1\r\nHost: localhost\r\n"
+	static const char run[] =
+		"POST /v1/sandboxes/a/run HTTP/1.1\r\nHost: localhost\r\n"
 		"Content-Type: application/json\r\nContent-Length: 22\r\n\r\n{\"argv\":[\"sleep\",\"1\"]}";
 	static const char *const ends[] = { FAKE, UNIX, "--no-keep-sandboxes", NULL };
 	struct child c = start(ends);
@@ -453,10 +472,15 @@ static void find_program(void)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(refuses_to_start), T(a_live_server_keeps_its_socket_and_state), T(replaces_a_stale_socket),
-		T(socket_and_folders_are_private), T(tells_readiness_and_the_end),
-		T(reads_the_token_again_on_hangup), T(followers_do_not_delay_the_end),
-		T(open_requests_are_answered_before_the_end), T(the_manual_names_every_flag),
+		T(refuses_to_start),
+		T(a_live_server_keeps_its_socket_and_state),
+		T(replaces_a_stale_socket),
+		T(socket_and_folders_are_private),
+		T(tells_readiness_and_the_end),
+		T(reads_the_token_again_on_hangup),
+		T(followers_do_not_delay_the_end),
+		T(open_requests_are_answered_before_the_end),
+		T(the_manual_names_every_flag),
 		T(help_and_version_need_nothing),
 	};
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A secret goes in and is then looked for everywhere: answers, the log at its most detailed, command
- * lines, events, and the modes of what is kept. */
+/* A secret goes in and is then looked for everywhere: answers, the log at its most detailed,
+ * command lines, events, and the modes of what is kept. */
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define SECRET "zq7secret"
-#define TOKEN SECRET "-token-10"
+#define TOKEN  SECRET "-token-10"
 
 static int saved_stderr = -1;
 static char log_path[64];
@@ -59,13 +59,14 @@ static bool file_has(const char *path, const char *what)
 static void no_secret(const struct answer *a)
 {
 	if (memmem(a->head, strlen(a->head), SECRET, strlen(SECRET)) ||
-	    memmem(a->body, a->len, SECRET, strlen(SECRET)))
+		memmem(a->body, a->len, SECRET, strlen(SECRET)))
 		fail_msg("an answer shows the secret: %s%s", a->head, a->body);
 }
 
 static void post(struct rig *r, const char *path, const char *body)
 {
-	_cleanup_answer_ struct answer a = rig_send(r, "POST", path, NULL, NULL, body, strlen(body));
+	_cleanup_answer_ struct answer a =
+		rig_send(r, "POST", path, NULL, NULL, body, strlen(body));
 
 	no_secret(&a);
 }
@@ -75,17 +76,21 @@ static void use_secrets(struct rig *r, const char *id)
 	_cleanup_answer_ struct answer put = { 0 }, wrong = { 0 }, query = { 0 }, events = { 0 };
 
 	post(r, rig_path("/v1/sandboxes/%s/run", id),
-		"{\"argv\":[\"sh\",\"-c\",\"true\",\"" SECRET "-2\"],\"env\":{\"T\":\"" SECRET "-3\"},"
+		"{\"argv\":[\"sh\",\"-c\",\"true\",\"" SECRET "-2\"],\"env\":{\"T\":\"" SECRET
+		"-3\"},"
 		"\"stdin\":\"enE3c2VjcmV0LTQ=\"}");
 	put = rig_send(r, "PUT", rig_path("/v1/sandboxes/%s/files?path=/sandbox/home/f", id), NULL,
 		"application/octet-stream", SECRET "-5", strlen(SECRET "-5"));
 	no_secret(&put);
 	post(r, "/v1/sandboxes", "{\"env\":{\"LD_PRELOAD\":\"" SECRET "-6\"}}");
-	post(r, "/v1/sandboxes", "{\"registry_login\":{\"registry\":\"bad host\",\"username\":\"u\","
+	post(r, "/v1/sandboxes",
+		"{\"registry_login\":{\"registry\":\"bad host\",\"username\":\"u\","
 		"\"password\":\"" SECRET "-7\"}}");
-	post(r, "/v1/sandboxes", "{\"metrics_export\":{\"endpoint\":\"http://u:" SECRET "-8@h/\","
+	post(r, "/v1/sandboxes",
+		"{\"metrics_export\":{\"endpoint\":\"http://u:" SECRET "-8@h/\","
 		"\"headers\":{\"Authorization\":\"" SECRET "-9\"}}}");
-	wrong = rig_send(r, "GET", "/v1/sandboxes", "Authorization: Bearer " SECRET "-10\r\n", NULL, NULL, 0);
+	wrong = rig_send(r, "GET", "/v1/sandboxes", "Authorization: Bearer " SECRET "-10\r\n", NULL,
+		NULL, 0);
 	no_secret(&wrong);
 	query = rig_send(r, "GET", "/v1/sandboxes?token=" SECRET "-11", NULL, NULL, NULL, 0);
 	no_secret(&query);
@@ -137,13 +142,15 @@ static void a_secret_is_shown_nowhere(void **state)
 {
 	struct rig *r = *state;
 	const char *body = "{\"env\":{\"DB_PASS\":\"" SECRET "-1\"},\"labels\":{\"team\":\"a\"}}";
-	_cleanup_answer_ struct answer a = rig_send(r, "POST", "/v1/sandboxes", NULL, NULL, body, strlen(body));
+	_cleanup_answer_ struct answer a =
+		rig_send(r, "POST", "/v1/sandboxes", NULL, NULL, body, strlen(body));
 	json_t *v;
 
 	assert_int_equal(a.status, 201);
 	no_secret(&a);
 	v = answer_json(&a);
-	assert_string_equal(json_string_value(json_array_get(json_object_get(v, "env_names"), 0)), "DB_PASS");
+	assert_string_equal(
+		json_string_value(json_array_get(json_object_get(v, "env_names"), 0)), "DB_PASS");
 	use_secrets(r, json_string_value(json_object_get(v, "id")));
 	check_command_lines();
 	assert_false(file_has(log_path, SECRET));

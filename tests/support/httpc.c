@@ -270,8 +270,8 @@ void answer_check(const struct answer *a, int status, const char *code, const ch
 	json_t *v = NULL;
 
 	if (a->status != status) {
-		print_error("%s:%d: wanted %d, got: %s%s\n", file, line, status, a->head ? a->head : "",
-			a->body ? a->body : "");
+		print_error("%s:%d: wanted %d, got: %s%s\n", file, line, status,
+			a->head ? a->head : "", a->body ? a->body : "");
 		_fail(file, line);
 	}
 	if (!code)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* An HTTP client for tests that hides nothing: bytes out, one answer in. Every wait has a deadline of
- * 20 s; what fails, fails the test. */
+/* An HTTP client for tests that hides nothing: bytes out, one answer in. Every wait has a deadline
+ * of 20 s; what fails, fails the test. */
 #ifndef TESTS_SUPPORT_HTTPC_H
 #define TESTS_SUPPORT_HTTPC_H
 
@@ -9,14 +9,14 @@
 #include <stddef.h>
 
 struct answer {
-	int status;     /* 0: the server closed without an answer */
-	char *head;     /* status line and header lines, NUL-terminated */
-	char *body;     /* NUL-terminated for convenience */
+	int status; /* 0: the server closed without an answer */
+	char *head; /* status line and header lines, NUL-terminated */
+	char *body; /* NUL-terminated for convenience */
 	size_t len;
 };
 
-int httpc_unix(const char *path);           /* connected socket */
-int httpc_tcp(unsigned short port);         /* 127.0.0.1 */
+int httpc_unix(const char *path);   /* connected socket */
+int httpc_tcp(unsigned short port); /* 127.0.0.1 */
 void httpc_send(int fd, const char *text);
 void httpc_send_bytes(int fd, const void *buf, size_t len); /* stops early when the peer closes */
 /* One whole answer: by Content-Length, chunks or end of stream. 100 and 101 have no body. */
@@ -45,7 +45,7 @@ void answer_free(struct answer *a);
 #define _cleanup_answer_ __attribute__((cleanup(answer_free)))
 
 /* Asserts status and error.code (code NULL: status only). */
-#define assert_answer(a, want_status, want_code) \
+#define assert_answer(a, want_status, want_code)                                                   \
 	answer_check((a), (want_status), (want_code), __FILE__, __LINE__)
 void answer_check(const struct answer *a, int status, const char *code, const char *file, int line);
 

@@ -93,7 +93,7 @@ void rig_start(struct rig *r)
 
 	make_args(r, k);
 	if (options_parse(k->argc, k->argv, &k->options, &e) < 0 ||
-	    daemon_prepare(&k->options, &k->daemon, &e) < 0)
+		daemon_prepare(&k->options, &k->daemon, &e) < 0)
 		fail_msg("the server did not start: %s", e.msg);
 	if (daemon_start(k->daemon, &e) < 0) {
 		daemon_stop(k->daemon, 0);
@@ -175,7 +175,7 @@ static void end_all(struct rig *r)
 	json_t *v = json_loadb(a.body, a.len, 0, NULL), *s;
 	size_t i;
 
-	json_array_foreach(json_object_get(v, "sandboxes"), i, s) {
+	json_array_foreach (json_object_get(v, "sandboxes"), i, s) {
 		const char *id = json_string_value(json_object_get(s, "id"));
 		const char *state = json_string_value(json_object_get(s, "state"));
 		struct answer d;

@@ -10,16 +10,16 @@
 
 struct core;
 struct rig_conf {
-	const char *token;         /* NULL: none */
-	const char *policy;        /* text of a policy file; NULL: built in */
-	const char *const *args;   /* further flags of sandboxd, NULL-terminated */
+	const char *token;       /* NULL: none */
+	const char *policy;      /* text of a policy file; NULL: built in */
+	const char *const *args; /* further flags of sandboxd, NULL-terminated */
 };
 struct rig {
-	char dir[64];              /* temporary folder, removed by rig_free */
-	char state[96];            /* state directory */
-	char sock[96];             /* unix socket */
-	char endpoint[112];        /* unix:///… */
-	char token[80];            /* "" when there is none */
+	char dir[64];       /* temporary folder, removed by rig_free */
+	char state[96];     /* state directory */
+	char sock[96];      /* unix socket */
+	char endpoint[112]; /* unix:///… */
+	char token[80];     /* "" when there is none */
 	struct rig_conf conf;
 	struct rig_inside *in;
 };
@@ -28,7 +28,8 @@ struct rig {
 struct rig *rig_new(const struct rig_conf *conf);
 /* Ends all sandboxes, the server, and removes the folder. */
 void rig_free(struct rig *r);
-/* Stops the server and starts it on the same state; sandboxes live on unless conf.args say otherwise. */
+/* Stops the server and starts it on the same state; sandboxes live on unless conf.args say
+ * otherwise. */
 void rig_restart(struct rig *r);
 void rig_stop(struct rig *r);
 void rig_start(struct rig *r);
@@ -38,7 +39,8 @@ struct core *rig_core(struct rig *r);
  * token are added; `headers` are further lines, each with \r\n, or NULL. */
 struct answer rig_send(struct rig *r, const char *method, const char *path, const char *headers,
 	const char *type, const void *body, size_t len);
-/* Sends only the request (for streams and half requests); the caller reads and closes the socket. */
+/* Sends only the request (for streams and half requests); the caller reads and closes the socket.
+ */
 int rig_open(struct rig *r, const char *method, const char *path, const char *headers,
 	const char *type, const void *body, size_t len);
 /* JSON text in, JSON out; asserts the status. NULL for an empty answer. Caller owns the value. */

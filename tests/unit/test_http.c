@@ -91,9 +91,11 @@ static void app_end(void *arg, struct http_req *r)
 	bool bad;
 
 	if (!strcmp(http_path(r), "/stream")) {
-		http_reply_stream(r, 200, "text/plain", -1, &(struct http_source){ .read = count_read });
+		http_reply_stream(
+			r, 200, "text/plain", -1, &(struct http_source){ .read = count_read });
 	} else if (!strcmp(http_path(r), "/sized")) {
-		http_reply_stream(r, 200, "text/plain", 3, &(struct http_source){ .read = count_read });
+		http_reply_stream(
+			r, 200, "text/plain", 3, &(struct http_source){ .read = count_read });
 	} else if (!strcmp(http_path(r), "/quiet")) {
 		http_reply_stream(r, 200, "text/plain", -1,
 			&(struct http_source){ .arg = r, .read = quiet_read });
@@ -123,7 +125,8 @@ static void app_gone(void *arg, struct http_req *r, bool complete)
 
 static int listen_loopback(unsigned short *port)
 {
-	struct sockaddr_in sa = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in sa = { .sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	socklen_t len = sizeof(sa);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
@@ -224,17 +227,25 @@ static void head_has_no_body(void **state)
 static const struct framing {
 	const char *name, *text;
 } framings[] = {
-	{ "refuses both lengths", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\nGET /b HTTP/1.1\r\nHost: h\r\n\r\n" },
-	{ "refuses two lengths", "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc" },
-	{ "refuses the same length twice", "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc" },
-	{ "refuses an unknown transfer coding", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\n\r\nabc" },
-	{ "refuses stacked transfer codings", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n" },
-	{ "refuses chunked twice", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" },
+	{ "refuses both lengths",
+		"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\nGET /b HTTP/1.1\r\nHost: h\r\n\r\n" },
+	{ "refuses two lengths",
+		"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc" },
+	{ "refuses the same length twice",
+		"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc" },
+	{ "refuses an unknown transfer coding",
+		"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\n\r\nabc" },
+	{ "refuses stacked transfer codings",
+		"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n" },
+	{ "refuses chunked twice",
+		"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" },
 	{ "refuses two hosts", "GET / HTTP/1.1\r\nHost: h\r\nHost: h\r\n\r\n" },
 	{ "refuses a missing host", "GET / HTTP/1.1\r\n\r\n" },
 	{ "refuses a negative length", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: -1\r\n\r\n" },
-	{ "refuses a signed length", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: +3\r\n\r\nabc" },
-	{ "refuses a bad chunk size", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n" },
+	{ "refuses a signed length",
+		"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: +3\r\n\r\nabc" },
+	{ "refuses a bad chunk size",
+		"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n" },
 };
 static const struct framing *framing; /* the row under test */
 
@@ -266,7 +277,8 @@ static void early_refusal_closes(void **state, const char *method)
 	_cleanup_answer_ struct answer a = { 0 };
 	char text[256], v[32];
 
-	snprintf(text, sizeof(text), "%s /refuse HTTP/1.1\r\nHost: h\r\nContent-Length: 28\r\n\r\n", method);
+	snprintf(text, sizeof(text), "%s /refuse HTTP/1.1\r\nHost: h\r\nContent-Length: 28\r\n\r\n",
+		method);
 	httpc_send(fd, text);
 	a = httpc_answer(fd); /* before a byte of the body */
 	assert_int_equal(a.status, 401);
@@ -326,10 +338,12 @@ static void answers_in_the_middle_of_a_body(void **state)
 static void counts_a_chunked_body(void **state)
 {
 	struct fixture *f = *state;
-	_cleanup_answer_ struct answer a = ask(f, "PUT /small HTTP/1.1\r\nHost: h\r\n"
-		"Transfer-Encoding: chunked\r\n\r\n6\r\n123456\r\n6\r\n123456\r\n0\r\n\r\n");
-	_cleanup_answer_ struct answer b = ask(f, "PUT /small HTTP/1.1\r\nHost: h\r\n"
-		"Transfer-Encoding: chunked\r\n\r\n6\r\n123456\r\n4\r\n1234\r\n0\r\n\r\n");
+	_cleanup_answer_ struct answer a =
+		ask(f, "PUT /small HTTP/1.1\r\nHost: h\r\n"
+		       "Transfer-Encoding: chunked\r\n\r\n6\r\n123456\r\n6\r\n123456\r\n0\r\n\r\n");
+	_cleanup_answer_ struct answer b =
+		ask(f, "PUT /small HTTP/1.1\r\nHost: h\r\n"
+		       "Transfer-Encoding: chunked\r\n\r\n6\r\n123456\r\n4\r\n1234\r\n0\r\n\r\n");
 
 	assert_answer(&a, 413, "invalid_request");
 	assert_int_equal(b.status, 200);
@@ -341,7 +355,8 @@ static void continue_is_sent_when_asked_and_wanted(void **state)
 	_cleanup_close_ int fd = httpc_tcp(f->port);
 	_cleanup_answer_ struct answer a = { 0 }, b = { 0 };
 
-	httpc_send(fd, "PUT /x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-Continue\r\n\r\n");
+	httpc_send(fd,
+		"PUT /x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-Continue\r\n\r\n");
 	a = httpc_answer(fd);
 	assert_int_equal(a.status, 100);
 	httpc_send(fd, "ok");
@@ -355,7 +370,8 @@ static void no_continue_before_a_refusal(void **state)
 	_cleanup_close_ int fd = httpc_tcp(f->port);
 	_cleanup_answer_ struct answer a = { 0 };
 
-	httpc_send(fd, "PUT /refuse HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n");
+	httpc_send(fd,
+		"PUT /refuse HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n");
 	a = httpc_answer(fd);
 	assert_int_equal(a.status, 401);
 	assert_true(httpc_closed(fd, 2000));
@@ -364,8 +380,8 @@ static void no_continue_before_a_refusal(void **state)
 static void unknown_expectation_counts_for_nothing(void **state)
 {
 	struct fixture *f = *state;
-	_cleanup_answer_ struct answer a = ask(f,
-		"PUT /x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: miracles\r\n\r\nok");
+	_cleanup_answer_ struct answer a = ask(
+		f, "PUT /x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: miracles\r\n\r\nok");
 
 	assert_int_equal(a.status, 200);
 }
@@ -443,7 +459,8 @@ static void upgrades(void **state)
 	_cleanup_answer_ struct answer a = { 0 };
 	char buf[6], v[32];
 
-	httpc_send(fd, "GET /up HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: echo/1\r\n\r\nabc");
+	httpc_send(fd,
+		"GET /up HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: echo/1\r\n\r\nabc");
 	a = httpc_answer(fd);
 	assert_int_equal(a.status, 101);
 	assert_string_equal(answer_header(&a, "Upgrade", v, sizeof(v)), "echo/1");
@@ -469,7 +486,8 @@ static void stop_ends_streams_and_upgrades(void **state)
 	int64_t start = now_ms();
 	pthread_t t;
 
-	httpc_send(up, "GET /up HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: echo/1\r\n\r\n");
+	httpc_send(up,
+		"GET /up HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: echo/1\r\n\r\n");
 	a = httpc_answer(up);
 	httpc_send(quiet, "GET /quiet HTTP/1.1\r\nHost: h\r\n\r\n");
 	b = httpc_head(quiet);
@@ -518,7 +536,8 @@ static void query_is_decoded_once(void **state)
 		_cleanup_answer_ struct answer a = { 0 };
 		char text[128];
 
-		snprintf(text, sizeof(text), "GET /query?%s HTTP/1.1\r\nHost: h\r\n\r\n", rows[i].query);
+		snprintf(text, sizeof(text), "GET /query?%s HTTP/1.1\r\nHost: h\r\n\r\n",
+			rows[i].query);
 		a = ask(*state, text);
 		assert_int_equal(a.status, rows[i].status);
 		if (rows[i].want)
@@ -530,17 +549,26 @@ static void query_is_decoded_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(keeps_a_connection), T(serves_a_body_of_any_method), T(head_has_no_body),
+		T(keeps_a_connection),
+		T(serves_a_body_of_any_method),
+		T(head_has_no_body),
 		T(framing_faults_get_one_answer),
 		T(refuses_before_the_body_and_never_reads_it_as_a_request),
 		T(refused_upload_still_sees_the_answer),
 		T(keeps_the_connection_after_a_refusal_without_a_body),
-		T(answers_in_the_middle_of_a_body), T(counts_a_chunked_body),
-		T(continue_is_sent_when_asked_and_wanted), T(no_continue_before_a_refusal),
+		T(answers_in_the_middle_of_a_body),
+		T(counts_a_chunked_body),
+		T(continue_is_sent_when_asked_and_wanted),
+		T(no_continue_before_a_refusal),
 		T(unknown_expectation_counts_for_nothing),
-		T(one_byte_now_and_then_does_not_keep_a_header_open), T(closes_silent_connections),
-		T(cuts_a_body_that_stops), T(leaves_a_quiet_stream_alone), T(streams), T(upgrades),
-		T(stop_ends_streams_and_upgrades), T(answers_503_beyond_the_limit),
+		T(one_byte_now_and_then_does_not_keep_a_header_open),
+		T(closes_silent_connections),
+		T(cuts_a_body_that_stops),
+		T(leaves_a_quiet_stream_alone),
+		T(streams),
+		T(upgrades),
+		T(stop_ends_streams_and_upgrades),
+		T(answers_503_beyond_the_limit),
 		T(query_is_decoded_once),
 	};
 

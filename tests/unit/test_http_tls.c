@@ -46,17 +46,19 @@ static void make_pair(struct pair *p, const char *name, const struct pair *issue
 	gnutls_x509_privkey_init(&p->key);
 	gnutls_x509_crt_init(&p->crt);
 	assert_int_equal(gnutls_x509_privkey_generate(p->key, GNUTLS_PK_ECDSA,
-		GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1), 0), 0);
+				 GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1), 0),
+		0);
 	gnutls_x509_crt_set_version(p->crt, 3);
 	gnutls_x509_crt_set_key(p->crt, p->key);
 	gnutls_x509_crt_set_serial(p->crt, &serial, 1);
 	gnutls_x509_crt_set_activation_time(p->crt, time(NULL) - 3600);
 	gnutls_x509_crt_set_expiration_time(p->crt, time(NULL) + 3600);
-	gnutls_x509_crt_set_dn_by_oid(p->crt, GNUTLS_OID_X520_COMMON_NAME, 0, name,
-		(unsigned)strlen(name));
+	gnutls_x509_crt_set_dn_by_oid(
+		p->crt, GNUTLS_OID_X520_COMMON_NAME, 0, name, (unsigned)strlen(name));
 	gnutls_x509_crt_set_basic_constraints(p->crt, issuer == NULL, -1);
 	assert_int_equal(gnutls_x509_crt_sign2(p->crt, issuer ? issuer->crt : p->crt,
-		issuer ? issuer->key : p->key, GNUTLS_DIG_SHA256, 0), 0);
+				 issuer ? issuer->key : p->key, GNUTLS_DIG_SHA256, 0),
+		0);
 	assert_int_equal(gnutls_x509_privkey_export2(p->key, GNUTLS_X509_FMT_PEM, &d), 0);
 	p->key_pem = text_of(&d);
 	assert_int_equal(gnutls_x509_crt_export2(p->crt, GNUTLS_X509_FMT_PEM, &d), 0);
@@ -144,7 +146,8 @@ static int start(void **state, bool with_ca)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
 	struct http_app app = { f, app_begin, app_data, app_end, app_gone };
-	struct sockaddr_in sa = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in sa = { .sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	socklen_t len = sizeof(sa);
 	struct err e = ERR_NULL;
 	struct http_conf conf = {
@@ -213,7 +216,8 @@ static int tls_open(struct fixture *f, const char *priority, const struct pair *
 	gnutls_certificate_allocate_credentials(&t->cred);
 	gnutls_certificate_set_x509_trust(t->cred, &ca.crt, 1);
 	if (own)
-		gnutls_certificate_set_x509_key(t->cred, (gnutls_x509_crt_t *)(uintptr_t)&own->crt, 1, own->key);
+		gnutls_certificate_set_x509_key(
+			t->cred, (gnutls_x509_crt_t *)(uintptr_t)&own->crt, 1, own->key);
 	gnutls_init(&t->s, GNUTLS_CLIENT);
 	assert_int_equal(gnutls_priority_set_direct(t->s, priority, NULL), 0);
 	gnutls_credentials_set(t->s, GNUTLS_CRD_CERTIFICATE, t->cred);
@@ -266,8 +270,10 @@ static void refuses_old_versions(void **state)
 {
 	struct tls t;
 
-	assert_true(tls_open(*state, "NORMAL:-VERS-ALL:+VERS-TLS1.1:+VERS-TLS1.0:+SHA1:%VERIFY_ALLOW_SIGN_WITH_SHA1",
-		NULL, &t) < 0);
+	assert_true(
+		tls_open(*state,
+			"NORMAL:-VERS-ALL:+VERS-TLS1.1:+VERS-TLS1.0:+SHA1:%VERIFY_ALLOW_SIGN_WITH_SHA1",
+			NULL, &t) < 0);
 	tls_close(&t);
 }
 
@@ -288,7 +294,8 @@ static void upgrades_over_tls(void **state)
 	char got[16];
 
 	assert_int_equal(tls_open(*state, "NORMAL", NULL, &t), 0);
-	assert_true(exchange(&t, "GET /up HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: echo/1\r\n\r\n",
+	assert_true(exchange(&t,
+		"GET /up HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: echo/1\r\n\r\n",
 		"101"));
 	assert_true(exchange(&t, "one", "one"));
 	assert_true(exchange(&t, "two", "two"));
@@ -302,10 +309,12 @@ static void refusals_arrive_over_tls(void **state)
 	struct tls t;
 
 	assert_int_equal(tls_open(*state, "NORMAL", NULL, &t), 0);
-	assert_true(exchange(&t, "PUT /refuse HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\nabc", "401"));
+	assert_true(exchange(
+		&t, "PUT /refuse HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\nabc", "401"));
 	tls_close(&t);
 	assert_int_equal(tls_open(*state, "NORMAL", NULL, &t), 0);
-	assert_true(exchange(&t, "PUT /middle HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\nabc", "stop"));
+	assert_true(exchange(&t,
+		"PUT /middle HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\nabc", "stop"));
 	tls_close(&t);
 }
 
@@ -345,9 +354,13 @@ static void lets_in_nobody_else(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(serves_over_tls, setup), T(refuses_old_versions, setup), T(refuses_plain_text, setup),
-		T(upgrades_over_tls, setup), T(refusals_arrive_over_tls, setup),
-		T(a_handshake_that_stalls_is_cut, setup), T(lets_in_clients_of_the_ca, setup_ca),
+		T(serves_over_tls, setup),
+		T(refuses_old_versions, setup),
+		T(refuses_plain_text, setup),
+		T(upgrades_over_tls, setup),
+		T(refusals_arrive_over_tls, setup),
+		T(a_handshake_that_stalls_is_cut, setup),
+		T(lets_in_clients_of_the_ca, setup_ca),
 		T(lets_in_nobody_else, setup_ca),
 	};
 
