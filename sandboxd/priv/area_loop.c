@@ -19,7 +19,7 @@
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 
-#define BLOCK 4096
+#define BLOCK           4096
 #define TEMPLATE_MAX_MB (16 * 1024 * 1024)
 
 static int mke2fs(const char *path, int64_t disk_mb, struct fail *f)
@@ -46,7 +46,8 @@ static int mke2fs(const char *path, int64_t disk_mb, struct fail *f)
 	return 0;
 }
 
-static int make_template(const struct area_store *s, const char *name, int64_t disk_mb, struct fail *f)
+static int make_template(
+	const struct area_store *s, const char *name, int64_t disk_mb, struct fail *f)
 {
 	char tmp[64], path[64];
 	int r;
@@ -140,7 +141,8 @@ static int open_loop(long n)
 /* Attaches to a free device; others are looking for one at the same time. */
 static int attach(int image, long *num, struct fail *f)
 {
-	struct loop_config c = { .fd = (uint32_t)image, .block_size = BLOCK,
+	struct loop_config c = { .fd = (uint32_t)image,
+		.block_size = BLOCK,
 		.info = { .lo_flags = LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO } };
 	_cleanup_close_ int ctl = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
 
@@ -191,7 +193,7 @@ static int loop_make(const struct area_store *s, const char *name, int64_t disk_
 	int r;
 
 	(void)num;
-	if (template < 0)
+	if (template <0)
 		return template;
 	(void)unlinkat(s->areas, name, 0);
 	image = openat(s->areas, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);

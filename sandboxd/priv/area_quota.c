@@ -16,9 +16,9 @@
 #include <sys/mount.h>
 #include <sys/statfs.h>
 
-#define XFS_MAGIC 0x58465342
+#define XFS_MAGIC    0x58465342
 #define PROJECT_BASE 0x5b000000u /* far from what an administrator numbers by hand */
-#define PRJ 2
+#define PRJ          2
 
 #ifndef SYS_quotactl_fd
 #define SYS_quotactl_fd 443
@@ -46,8 +46,10 @@ static int set_project(int dir, uint32_t project)
 
 static int limit_xfs(int dir, uint32_t project, int64_t disk_mb)
 {
-	fs_disk_quota_t q = { .d_version = FS_DQUOT_VERSION, .d_flags = FS_PROJ_QUOTA,
-		.d_fieldmask = FS_DQ_BHARD | FS_DQ_BSOFT, .d_id = project };
+	fs_disk_quota_t q = { .d_version = FS_DQUOT_VERSION,
+		.d_flags = FS_PROJ_QUOTA,
+		.d_fieldmask = FS_DQ_BHARD | FS_DQ_BSOFT,
+		.d_id = project };
 
 	q.d_blk_hardlimit = q.d_blk_softlimit = (uint64_t)disk_mb << 11; /* 512-byte units */
 	return syscall(SYS_quotactl_fd, dir, QCMD(Q_XSETQLIM, PRJ), project, &q) < 0 ? -errno : 0;

@@ -56,7 +56,7 @@ int record_write(int boxes, const char *id, const struct record *b)
 bool record_alive(const struct record *b, const char *boot)
 {
 	return b->shim_pid > 0 && strcmp(b->boot, boot) == 0 &&
-		pid_start_time(b->shim_pid) == b->shim_start;
+	       pid_start_time(b->shim_pid) == b->shim_start;
 }
 
 int box_boot_id(char boot[40])

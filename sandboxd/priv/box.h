@@ -11,16 +11,16 @@
 
 #define BOX_MAGIC 0x53425842u
 /* 65,536 host ids a sandbox; the shims' own ids lie below all of them, one each. */
-#define BOX_ID_BASE 1879048192u
-#define BOX_ID_STEP 65536u
-#define BOX_BLOCKS 36863u
+#define BOX_ID_BASE   1879048192u
+#define BOX_ID_STEP   65536u
+#define BOX_BLOCKS    36863u
 #define BOX_SHIM_BASE (BOX_ID_BASE - 65536u)
 
 struct record {
 	uint32_t magic, block;
 	uint64_t generation;
-	int32_t shim_pid, pad;   /* 0 while it is being made */
-	uint64_t shim_start;     /* its start time, so that a pid used again is not taken for it */
+	int32_t shim_pid, pad; /* 0 while it is being made */
+	uint64_t shim_start;   /* its start time, so that a pid used again is not taken for it */
 	char boot[40];
 	char layer[PRIV_LAYER_MAX];
 };

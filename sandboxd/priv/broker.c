@@ -124,8 +124,9 @@ void op_alive(struct broker *b, const struct priv_req *q, int fd)
 	(void)fd;
 	if (!name_is_id(q->id, sizeof(q->id)))
 		fail_set(&f, EINVAL, "id");
-	else if (ends_has(b, q->id) || record_read(b->env.boxes, q->id, &box) < 0 || box.generation != q->generation ||
-		!record_alive(&box, b->env.boot) || !group_populated(b, box.block))
+	else if (ends_has(b, q->id) || record_read(b->env.boxes, q->id, &box) < 0 ||
+		 box.generation != q->generation || !record_alive(&box, b->env.boot) ||
+		 !group_populated(b, box.block))
 		fail_set(&f, ESRCH, "no runtime of this sandbox");
 	broker_answer(b, q->op, q->tag, &f, NULL);
 }
@@ -181,7 +182,9 @@ static int from_front(struct broker *b)
 static void job_event(struct broker *b, struct job *j)
 {
 	static void (*const on[])(struct broker *, struct job *) = {
-		[JOB_BUILD] = creates_event, [JOB_IMPORT] = images_event, [JOB_END] = ends_event,
+		[JOB_BUILD] = creates_event,
+		[JOB_IMPORT] = images_event,
+		[JOB_END] = ends_event,
 	};
 
 	on[j->kind](b, j);
@@ -221,7 +224,8 @@ static int round_of(struct broker *b)
 		if (j->fd < 0)
 			continue;
 		who[n] = j;
-		p[n++] = (struct pollfd){ .fd = j->fd, .events = j->kind == JOB_END ? POLLPRI : POLLIN };
+		p[n++] = (struct pollfd){ .fd = j->fd,
+			.events = j->kind == JOB_END ? POLLPRI : POLLIN };
 	}
 	if (poll(p, n, ends_pending(b) ? 20 : b->front < 0 ? 200 : -1) < 0 && errno != EINTR)
 		return -1;

@@ -10,9 +10,9 @@
 
 #include <stdbool.h>
 
-#define BROKER_SPARES 4       /* sandboxes kept ready in the shape that was asked for last */
+#define BROKER_SPARES   4     /* sandboxes kept ready in the shape that was asked for last */
 #define BROKER_BUILDING 2     /* of which so many are made at the same time */
-#define BROKER_END_MS 10000   /* a killed sandbox that is not gone by then is an error */
+#define BROKER_END_MS   10000 /* a killed sandbox that is not gone by then is an error */
 
 enum job_kind { JOB_BUILD, JOB_IMPORT, JOB_END };
 enum build_step { STEP_PREPARING, STEP_REPORTED, STEP_SPARE };
@@ -24,29 +24,29 @@ struct waiter {
 struct job {
 	struct job *next;
 	enum job_kind kind;
-	int fd;                  /* socket to the child, a spare's boot pipe, or cgroup.events; -1:
-	                          * nothing to wait for */
+	int fd; /* socket to the child, a spare's boot pipe, or cgroup.events; -1:
+		 * nothing to wait for */
 	int pid;
-	bool done;               /* to be removed from the list */
+	bool done; /* to be removed from the list */
 	/* JOB_BUILD */
 	enum build_step step;
 	struct build_shape shape;
 	struct claim claim;
 	struct claim_from from;
-	bool wanted;             /* somebody waits for it: claim holds the request */
+	bool wanted; /* somebody waits for it: claim holds the request */
 	bool probe;
 	/* JOB_END; JOB_BUILD's id is in claim */
-	char id[PRIV_ID_MAX];    /* "": it never had one */
+	char id[PRIV_ID_MAX]; /* "": it never had one */
 	uint32_t block;
-	bool has_block;          /* false: its record was lost, only the files are cleared away */
-	bool guest_gone;         /* no guest process runs; the shim and the worker may */
-	bool clearing;           /* the janitor has it */
+	bool has_block;  /* false: its record was lost, only the files are cleared away */
+	bool guest_gone; /* no guest process runs; the shim and the worker may */
+	bool clearing;   /* the janitor has it */
 	bool sweep;
 	int64_t since_ms;
 	/* who waits, and what is answered */
 	uint32_t op;
-	uint64_t tag;            /* 0: nobody */
-	struct waiter *more;     /* JOB_IMPORT: others who asked for the same */
+	uint64_t tag;        /* 0: nobody */
+	struct waiter *more; /* JOB_IMPORT: others who asked for the same */
 	char layer[PRIV_LAYER_MAX];
 	struct fail fail;
 };
@@ -57,7 +57,7 @@ struct keep {
 struct broker {
 	struct build_env env;
 	int front;
-	int janitor;             /* socket to the process that clears away what has ended */
+	int janitor; /* socket to the process that clears away what has ended */
 	enum { PHASE_SETUP, PHASE_RUN } phase;
 	struct box_blocks blocks;
 	struct build_shape shape; /* of the spares; layer "" until one is known */
@@ -67,6 +67,12 @@ struct broker {
 	int sweep_left;
 };
 
+/* broker → janitor, and back when it is done */
+struct janitor_job {
+	char id[PRIV_ID_MAX];
+	uint32_t block;
+	uint32_t has_block;
+};
 /* Serves until the front closes its end; returns 0. */
 int broker_run(struct broker *b);
 void broker_answer(struct broker *b, uint32_t op, uint64_t tag, const struct fail *f,
@@ -93,11 +99,12 @@ void ends_start(struct broker *b, const char *id, uint32_t op, uint64_t tag, con
 void ends_block(struct broker *b, uint32_t block);
 void ends_event(struct broker *b, struct job *j);
 void ends_janitor_event(struct broker *b);
-int ends_janitor_start(struct broker *b, struct fail *f);
 bool ends_has(const struct broker *b, const char *id); /* is it being ended? */
-bool ends_waited_for(const struct broker *b); /* somebody waits for a guest to end */
+bool ends_waited_for(const struct broker *b);          /* somebody waits for a guest to end */
 bool ends_pending(const struct broker *b);
 void ends_check(struct broker *b);
+/* janitor.c */
+int janitor_start(struct broker *b, struct fail *f);
 /* images (images.c) */
 void images_event(struct broker *b, struct job *j);
 void images_clean(struct broker *b);

@@ -35,15 +35,15 @@ struct builder {
 	const struct build_env *env;
 	const struct build_shape *shape;
 	uint32_t block;
-	int broker;             /* socket to the broker */
+	int broker; /* socket to the broker */
 	int userns;
 	struct root_spec root;
 	pid_t first, worker;
 	int first_pidfd;
-	int sync;               /* socket to the first process: reports, then one byte for "go" */
-	int init_fd, init_far;  /* init's control socket: ours, its */
+	int sync;              /* socket to the first process: reports, then one byte for "go" */
+	int init_fd, init_far; /* init's control socket: ours, its */
 	int worker_fd;
-	int uts;                /* our host name's namespace, for the claim */
+	int uts; /* our host name's namespace, for the claim */
 	struct cg_box cg;
 	struct fail fail;
 };
@@ -78,8 +78,8 @@ static int place_fds(const int *fds, int n, struct fail *f)
 	return 0;
 }
 
-static int exec_program(int fd, const char *name, const char *a, const char *b, const char *c,
-	struct fail *f)
+static int exec_program(
+	int fd, const char *name, const char *a, const char *b, const char *c, struct fail *f)
 {
 	const char *argv[] = { name, a, b, c, NULL };
 	char *env[] = { NULL };
@@ -161,7 +161,8 @@ static void first_main(struct builder *b, int sync)
 
 static int start_first(struct builder *b)
 {
-	struct clone_args a = { .flags = CLONE_NEWPID | CLONE_PIDFD, .exit_signal = SIGCHLD,
+	struct clone_args a = { .flags = CLONE_NEWPID | CLONE_PIDFD,
+		.exit_signal = SIGCHLD,
 		.pidfd = (uint64_t)(uintptr_t)&b->first_pidfd };
 	int sv[2], ctl[2];
 
@@ -213,7 +214,7 @@ static void worker_main(struct builder *b, int control)
 	if (setns(b->first_pidfd, CLONE_NEWUSER | CLONE_NEWNS) < 0)
 		fail_set(&f, errno, "enter the guest's mount namespace");
 	else if (place_fds(&control, 1, &f) == 0 && close_range(4, ~0u, CLOSE_RANGE_CLOEXEC) == 0 &&
-		drop_rights(DROP_WORKER, &b->env->filter, &f) == 0)
+		 drop_rights(DROP_WORKER, &b->env->filter, &f) == 0)
 		exec_program(prog, "sbx-worker", "1001", "1001", "linux", &f);
 	fprintf(stderr, "sbx-priv: file worker: %s\n", f.text);
 	_exit(1);
@@ -246,7 +247,8 @@ static int clone_layer(struct builder *b)
 {
 	b->root.lower = open_tree(b->env->layers, b->shape->layer,
 		OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW);
-	return b->root.lower < 0 ? fail_set(&b->fail, errno, "clone the layer %s", b->shape->layer) : 0;
+	return b->root.lower < 0 ? fail_set(&b->fail, errno, "clone the layer %s", b->shape->layer)
+				 : 0;
 }
 
 static int make_area(struct builder *b)
@@ -254,7 +256,8 @@ static int make_area(struct builder *b)
 	char name[BOX_NAME_MAX];
 
 	box_pool(name, b->block);
-	return area_make(&b->env->areas, name, b->shape->disk_mb, b->block, &b->root.area, &b->fail);
+	return area_make(
+		&b->env->areas, name, b->shape->disk_mb, b->block, &b->root.area, &b->fail);
 }
 
 static int make_groups(struct builder *b)
@@ -304,7 +307,8 @@ static int prepare(struct builder *b)
 	if (b->userns < 0 || clone_layer(b) < 0 || make_area(b) < 0 || make_groups(b) < 0)
 		return -1;
 	/* Entering groups mostly waits; the first process mounts meanwhile. */
-	if (leave_host(b) < 0 || start_first(b) < 0 || join_init(b) < 0 || await_first(b, false) < 0)
+	if (leave_host(b) < 0 || start_first(b) < 0 || join_init(b) < 0 ||
+		await_first(b, false) < 0)
 		return -1;
 	close_p(&b->root.lower);
 	close_p(&b->root.area);
@@ -329,8 +333,9 @@ static int high(int fd)
 static int send_ready(struct builder *b, const struct shim_boot *boot, int boot_pipe, int sock)
 {
 	struct build_report r = { .state = BUILD_READY, .boot = *boot };
-	int fds[BUILD_FDS] = { [BUILD_FD_BOOT] = boot_pipe, [BUILD_FD_LISTEN] = sock,
-		[BUILD_FD_UTS] = b->uts };
+	int fds[BUILD_FDS] = {
+		[BUILD_FD_BOOT] = boot_pipe, [BUILD_FD_LISTEN] = sock, [BUILD_FD_UTS] = b->uts
+	};
 	int n = fd_send_msg(b->broker, &r, sizeof(r), fds, BUILD_FDS);
 
 	return n < 0 ? fail_set(&b->fail, n, "report") : 0;
@@ -359,10 +364,18 @@ static int become_shim(struct builder *b)
 	uid_t uid = box_shim_uid(b->block);
 	int prog = high(b->env->program[PROG_SHIM]), p[2];
 	int sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); /* named at the claim */
-	struct shim_boot boot = { .magic = SHIM_BOOT_MAGIC, .version = SHIM_BOOT_VERSION, .uid = uid,
-		.gid = uid, .guest_uid = GUEST_UID, .guest_gid = GUEST_UID, .listen_fd = high(sock),
-		.init_fd = high(b->init_fd), .worker_fd = high(b->worker_fd), .root_fd = -1,
-		.cgroup_fd = trees_fd(b), .oom_fd = high(b->cg.oom) };
+	struct shim_boot boot = { .magic = SHIM_BOOT_MAGIC,
+		.version = SHIM_BOOT_VERSION,
+		.uid = uid,
+		.gid = uid,
+		.guest_uid = GUEST_UID,
+		.guest_gid = GUEST_UID,
+		.listen_fd = high(sock),
+		.init_fd = high(b->init_fd),
+		.worker_fd = high(b->worker_fd),
+		.root_fd = -1,
+		.cgroup_fd = trees_fd(b),
+		.oom_fd = high(b->cg.oom) };
 
 	if (sock < 0 || pipe2(p, O_CLOEXEC) < 0)
 		return fail_set(&b->fail, errno, "make the shim's sockets");
@@ -385,11 +398,22 @@ static int become_shim(struct builder *b)
 	return exec_program(prog, "sbx-shim", NULL, NULL, NULL, &b->fail);
 }
 
-void build_run(const struct build_env *env, const struct build_shape *shape, uint32_t block, int sock)
+void build_run(
+	const struct build_env *env, const struct build_shape *shape, uint32_t block, int sock)
 {
-	struct builder b = { .env = env, .shape = shape, .block = block, .broker = sock,
-		.userns = -1, .root = { .lower = -1, .area = -1 }, .first_pidfd = -1, .sync = -1,
-		.init_fd = -1, .init_far = -1, .worker_fd = -1, .uts = -1, .cg = CG_BOX_NULL };
+	struct builder b = { .env = env,
+		.shape = shape,
+		.block = block,
+		.broker = sock,
+		.userns = -1,
+		.root = { .lower = -1, .area = -1 },
+		.first_pidfd = -1,
+		.sync = -1,
+		.init_fd = -1,
+		.init_far = -1,
+		.worker_fd = -1,
+		.uts = -1,
+		.cg = CG_BOX_NULL };
 	struct build_report failed = { .state = BUILD_FAILED };
 
 	setsid();

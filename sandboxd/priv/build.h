@@ -2,7 +2,7 @@
 /* One builder process makes one sandbox and becomes its shim.
  *
  *   broker ── fork ──> builder ── clone(NEWPID) ──> first   (will be sbx-init)
- *                         └────── fork ───────────> worker  (sbx-worker, at once)
+ *                         └── fork ───────> worker  (sbx-worker, at once)
  *
  * It needs only the shape (image, sizes) and a free id block, and ends as a running shim that waits
  * for the struct on its boot pipe, with init and the worker waiting too. The broker keeps a few of
@@ -27,10 +27,11 @@ struct build_env {
 	struct area_store areas;
 	struct cg cg;
 	struct filter filter;
-	int program[PROG_COUNT]; /* sealed memfds: nothing in a sandbox leads to a file of the host */
+	int program[PROG_COUNT]; /* sealed memfds: nothing in a sandbox leads to a file of the host
+				  */
 	uid_t front_uid;
 	gid_t front_gid;
-	int uts;               /* the host's own name */
+	int uts; /* the host's own name */
 	char boot[40];
 };
 struct build_shape {
@@ -48,6 +49,6 @@ struct build_report {
 };
 
 /* Never returns: the process becomes the shim, or exits. */
-void build_run(const struct build_env *env, const struct build_shape *shape, uint32_t block, int sock)
-	__attribute__((noreturn));
+void build_run(const struct build_env *env, const struct build_shape *shape, uint32_t block,
+	int sock) __attribute__((noreturn));
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Control groups: finding the hierarchies, making, limiting and emptying the groups. */
+/* Control groups: making, limiting and emptying the groups. */
 #include "sandboxd/priv/cg.h"
 
 #include "common/sys/mem.h"
@@ -11,157 +11,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-
-static const char *const ctrl_name[CG_CTRLS] = { "memory", "cpu", "pids", "freezer" };
-
-struct mounts {
-	char v2[256];
-	bool cheap_moves;
-	char v1[CG_CTRLS][256];
-};
-
-static bool has_word(const char *list, const char *word)
-{
-	size_t n = strlen(word);
-
-	for (const char *p = list; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL)
-		if (strncmp(p, word, n) == 0 && (p[n] == ',' || p[n] == 0))
-			return true;
-	return false;
-}
-
-/* mountinfo: id parent dev root point options [tags] - type source super-options */
-static void note_mount(char *line, struct mounts *m)
-{
-	char point[256], type[32], super[256], root[256];
-	char *dash = strstr(line, " - ");
-
-	if (!dash || sscanf(line, "%*s %*s %*s %255s %255s", root, point) != 2 ||
-		sscanf(dash, " - %31s %*s %255s", type, super) != 2)
-		return;
-	if (strcmp(root, "/") != 0)
-		return; /* a part of the hierarchy bound somewhere else */
-	if (strcmp(type, "cgroup2") == 0 && !m->v2[0]) {
-		snprintf(m->v2, sizeof(m->v2), "%s", point);
-		m->cheap_moves = has_word(super, "favordynmods");
-	}
-	if (strcmp(type, "cgroup") != 0)
-		return;
-	for (int c = 0; c < CG_CTRLS; c++)
-		if (has_word(super, ctrl_name[c]) && !m->v1[c][0])
-			snprintf(m->v1[c], sizeof(m->v1[c]), "%s", point);
-}
-
-static int find_mounts(struct mounts *m)
-{
-	FILE *fp = fopen("/proc/self/mountinfo", "re");
-	char line[4096];
-
-	memset(m, 0, sizeof(*m));
-	if (!fp)
-		return -errno;
-	while (fgets(line, sizeof(line), fp))
-		note_mount(line, m);
-	fclose(fp);
-	return 0;
-}
-
-static void base_name(char *buf, size_t size, const char *state_dir)
-{
-	uint64_t h = 1469598103934665603u; /* FNV-1a: only has to tell folders apart */
-
-	for (const char *p = state_dir; *p; p++)
-		h = (h ^ (unsigned char)*p) * 1099511628211u;
-	snprintf(buf, size, "sandboxd-%08x", (unsigned int)(h ^ (h >> 32)));
-}
-
-static int open_base(const char *mount, const char *base, struct fail *f)
-{
-	_cleanup_close_ int dir = open(mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	int r;
-
-	if (dir < 0)
-		return fail_set(f, errno, "open %s", mount);
-	r = dir_make(dir, base, 0755);
-	return r < 0 ? fail_set(f, r, "make control group %s/%s", mount, base) : r;
-}
-
-/* Hands the controllers that limits need down to the children of a v2 group. */
-static int enable_v2(int dir, struct fail *f)
-{
-	char have[256];
-	int r = file_read(dir, "cgroup.controllers", have, sizeof(have));
-
-	if (r < 0)
-		return fail_set(f, r, "read cgroup.controllers");
-	for (int c = 0; c < CG_FREEZER; c++) {
-		if (!strstr(have, ctrl_name[c]))
-			return fail_set(f, ENOTSUP, "control group controller %s", ctrl_name[c]);
-		r = file_write(dir, "cgroup.subtree_control", "+%s", ctrl_name[c]);
-		if (r < 0)
-			return fail_set(f, r, "enable the controller %s", ctrl_name[c]);
-	}
-	return 0;
-}
-
-static bool carries_controllers(const char *v2)
-{
-	_cleanup_close_ int dir = open(v2, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	char have[256] = "";
-
-	return dir >= 0 && file_read(dir, "cgroup.controllers", have, sizeof(have)) == 0 &&
-		strstr(have, "memory") && strstr(have, "pids");
-}
-
-static int open_v2(struct cg *cg, const struct mounts *m, const char *base, struct fail *f)
-{
-	_cleanup_close_ int top = open(m->v2, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	int r;
-
-	cg->mode = CG_V2;
-	if (top < 0)
-		return fail_set(f, errno, "open %s", m->v2);
-	r = enable_v2(top, f);
-	if (r == 0 && (cg->base2 = open_base(m->v2, base, f)) < 0)
-		r = cg->base2;
-	return r < 0 ? r : enable_v2(cg->base2, f);
-}
-
-static int open_v1(struct cg *cg, const struct mounts *m, const char *base, struct fail *f)
-{
-	for (int c = 0; c < CG_CTRLS; c++) {
-		if (c == CG_FREEZER && cg->base2 >= 0)
-			continue; /* cgroup2 freezes and kills */
-		if (!m->v1[c][0])
-			return fail_set(f, ENOTSUP, "control group controller %s", ctrl_name[c]);
-		cg->base1[c] = open_base(m->v1[c], base, f);
-		if (cg->base1[c] < 0)
-			return cg->base1[c];
-		_cleanup_close_ int svc = dir_make(cg->base1[c], "svc", 0755);
-		int r = svc < 0 ? svc : file_write(svc, "cgroup.procs", "0");
-		if (r < 0)
-			return fail_set(f, r, "enter the %s control group svc", ctrl_name[c]);
-	}
-	return 0;
-}
-
-int cg_open(struct cg *cg, const char *state_dir, struct fail *f)
-{
-	struct mounts m;
-	char *base = cg->base;
-	int r = find_mounts(&m);
-
-	if (r < 0)
-		return fail_set(f, r, "read the mount table");
-	base_name(base, sizeof(cg->base), state_dir);
-	cg->cheap_moves = m.cheap_moves;
-	if (m.v2[0] && carries_controllers(m.v2))
-		return open_v2(cg, &m, base, f);
-	cg->mode = m.v2[0] ? CG_HYBRID : CG_V1;
-	if (m.v2[0] && (cg->base2 = open_base(m.v2, base, f)) < 0)
-		return cg->base2;
-	return open_v1(cg, &m, base, f);
-}
 
 /* Writes a limit and looks whether the kernel took it. */
 static int limit(int dir, const char *name, int64_t value, struct fail *f)
@@ -200,7 +49,8 @@ static int limit_v2(int dir, const struct cg_limits *lim, struct fail *f)
 		r = limit(dir, "pids.max", lim->pids, f);
 	if (r < 0)
 		return r;
-	snprintf(want, sizeof(want), "%lld %d", (long long)cpu_quota(lim->cpu_milli), CPU_PERIOD_US);
+	snprintf(
+		want, sizeof(want), "%lld %d", (long long)cpu_quota(lim->cpu_milli), CPU_PERIOD_US);
 	r = file_write(dir, "cpu.max", "%s", want);
 	if (r == 0)
 		r = file_read(dir, "cpu.max", got, sizeof(got));
@@ -243,8 +93,8 @@ static int delegate(int guest, uid_t uid, struct fail *f)
 	return 0;
 }
 
-static int make_v2(const struct cg *cg, const char *name, uid_t shim_uid, struct cg_box *box,
-	struct fail *f)
+static int make_v2(
+	const struct cg *cg, const char *name, uid_t shim_uid, struct cg_box *box, struct fail *f)
 {
 	_cleanup_close_ int top = dir_make(cg->base2, name, 0755);
 	int r = 0;
@@ -257,7 +107,7 @@ static int make_v2(const struct cg *cg, const char *name, uid_t shim_uid, struct
 	if (box->guest_dir < 0)
 		return fail_set(f, box->guest_dir, "open control group");
 	if (cg->mode == CG_V2) {
-		r = enable_v2(top, f);
+		r = cg_enable_v2(top, f);
 		box->oom = openat(box->guest_dir, "memory.events", O_RDONLY | O_CLOEXEC);
 	}
 	if (r == 0 && mkdirat(box->guest_dir, "init", 0755) < 0)
@@ -269,20 +119,20 @@ static int make_v2(const struct cg *cg, const char *name, uid_t shim_uid, struct
 	return r < 0 ? r : procs_of(box->guest_dir, "init/cgroup.procs", &box->init, f);
 }
 
-static int make_v1(const struct cg *cg, enum cg_ctrl c, const char *name, struct cg_box *box,
-	struct fail *f)
+static int make_v1(
+	const struct cg *cg, enum cg_ctrl c, const char *name, struct cg_box *box, struct fail *f)
 {
 	_cleanup_close_ int dir = dir_make(cg->base1[c], name, 0755);
 
 	if (dir < 0)
-		return fail_set(f, dir, "make %s control group", ctrl_name[c]);
+		return fail_set(f, dir, "make %s control group", cg_ctrl_name[c]);
 	if (c == CG_MEMORY)
 		box->oom = openat(dir, "memory.oom_control", O_RDONLY | O_CLOEXEC);
 	return procs_of(dir, "cgroup.procs", &box->guest1[c], f);
 }
 
-int cg_make(const struct cg *cg, const char *name, uid_t shim_uid, struct cg_box *box,
-	struct fail *f)
+int cg_make(
+	const struct cg *cg, const char *name, uid_t shim_uid, struct cg_box *box, struct fail *f)
 {
 	int r = cg->base2 >= 0 ? make_v2(cg, name, shim_uid, box, f) : 0;
 
@@ -348,7 +198,8 @@ int cg_join_init(const struct cg_box *box, pid_t pid)
 /* Pure v1: no single switch. Freeze, so that nothing forks away, signal each, thaw. */
 static int kill_v1(const struct cg *cg, const char *name)
 {
-	_cleanup_close_ int dir = open_below(cg->base1[CG_FREEZER], name, O_RDONLY | O_DIRECTORY, 0);
+	_cleanup_close_ int dir =
+		open_below(cg->base1[CG_FREEZER], name, O_RDONLY | O_DIRECTORY, 0);
 	_cleanup_close_ int procs = -1;
 	FILE *fp;
 	int pid;

@@ -9,8 +9,8 @@
  * The groups are named after the id block, not the sandbox: moving a process into a group can take
  * the kernel ten milliseconds, so this is done for spare sandboxes that have no id yet.
  *
- * The base lies at the root of each hierarchy, and the hash is of the state directory: a broker that
- * is started again, from another shell or service, finds what the last one left. */
+ * The base lies at the root of each hierarchy, and the hash is of the state directory: a broker
+ * that is started again, from another shell or service, finds what the last one left. */
 #ifndef SANDBOXD_PRIV_CG_H
 #define SANDBOXD_PRIV_CG_H
 
@@ -26,30 +26,40 @@ enum cg_ctrl { CG_MEMORY, CG_CPU, CG_PIDS, CG_FREEZER, CG_CTRLS };
 
 struct cg {
 	enum cg_mode mode;
-	int base2;             /* cgroup2 base folder, -1 on pure v1 */
-	int base1[CG_CTRLS];   /* v1 base folders, -1 where not used */
-	char base[32];         /* their name */
-	bool cheap_moves;      /* cgroup2 is mounted with favordynmods */
+	int base2;           /* cgroup2 base folder, -1 on pure v1 */
+	int base1[CG_CTRLS]; /* v1 base folders, -1 where not used */
+	char base[32];       /* their name */
+	bool cheap_moves;    /* cgroup2 is mounted with favordynmods */
 };
-#define CG_NULL { .mode = CG_NONE, .base2 = -1, .base1 = { -1, -1, -1, -1 } }
+#define CG_NULL                                                                                    \
+	{                                                                                          \
+		.mode = CG_NONE, .base2 = -1, .base1 = { -1, -1, -1, -1 }                          \
+	}
 
 struct cg_limits {
 	int64_t memory_mb, cpu_milli, pids;
 };
-/* Descriptors of one sandbox's groups: who joins writes "0" or a pid to these cgroup.procs files. */
+/* Descriptors of one sandbox's groups: who joins writes "0" or a pid to these cgroup.procs files.
+ */
 struct cg_box {
-	int svc, init;         /* cgroup2 cgroup.procs, -1 on pure v1 */
+	int svc, init; /* cgroup2 cgroup.procs, -1 on pure v1 */
 	int guest1[CG_CTRLS];
-	int guest_dir;         /* cgroup2 guest/ folder, owned by the shim */
-	int oom;               /* memory.events or memory.oom_control, for reading */
+	int guest_dir; /* cgroup2 guest/ folder, owned by the shim */
+	int oom;       /* memory.events or memory.oom_control, for reading */
 };
-#define CG_BOX_NULL { -1, -1, { -1, -1, -1, -1 }, -1, -1 }
+#define CG_BOX_NULL                                                                                \
+	{                                                                                          \
+		-1, -1, { -1, -1, -1, -1 }, -1, -1                                                 \
+	}
 
+extern const char *const cg_ctrl_name[CG_CTRLS];
+/* Hands the controllers that limits need down to the children of a cgroup2 folder. */
+int cg_enable_v2(int dir, struct fail *f);
 /* Finds the mounts, makes the base folders; fails when a needed controller cannot be written. */
 int cg_open(struct cg *cg, const char *state_dir, struct fail *f);
 /* Makes the groups called `name`, still without limits. */
-int cg_make(const struct cg *cg, const char *name, uid_t shim_uid, struct cg_box *box,
-	struct fail *f);
+int cg_make(
+	const struct cg *cg, const char *name, uid_t shim_uid, struct cg_box *box, struct fail *f);
 /* Writes every limit and reads it back; before the first guest process. */
 int cg_limit(const struct cg *cg, const char *name, const struct cg_limits *lim, struct fail *f);
 void cg_box_close(struct cg_box *box);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The record comes first, so that everything that follows can be found and undone after a crash; the
- * boot struct comes last, so that the shim serves only a sandbox that is complete. */
+/* The record comes first, so that everything that follows can be found and undone after a crash;
+ * the boot struct comes last, so that the shim serves only a sandbox that is complete. */
 #include "sandboxd/priv/claim.h"
 
 #include "common/sys/fd.h"
@@ -17,8 +17,11 @@
 static int write_record(const struct build_env *env, const struct claim *c,
 	const struct claim_from *from, struct fail *f)
 {
-	struct record box = { .magic = BOX_MAGIC, .block = from->block, .generation = c->generation,
-		.shim_pid = from->shim_pid, .shim_start = pid_start_time(from->shim_pid) };
+	struct record box = { .magic = BOX_MAGIC,
+		.block = from->block,
+		.generation = c->generation,
+		.shim_pid = from->shim_pid,
+		.shim_start = pid_start_time(from->shim_pid) };
 	char pool[BOX_NAME_MAX];
 	int r;
 
@@ -32,8 +35,8 @@ static int write_record(const struct build_env *env, const struct claim *c,
 	return r < 0 ? fail_set(f, r, "name the area") : 0;
 }
 
-static int set_limits(const struct build_env *env, const struct claim *c, uint32_t block,
-	struct fail *f)
+static int set_limits(
+	const struct build_env *env, const struct claim *c, uint32_t block, struct fail *f)
 {
 	struct cg_limits lim = { c->memory_mb, c->cpu_milli, CG_PIDS_DEFAULT };
 	char group[BOX_NAME_MAX];

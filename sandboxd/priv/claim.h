@@ -15,8 +15,8 @@ struct claim_from {
 	uint32_t block;
 	int shim_pid;
 	const char *layer;
-	struct shim_boot boot;  /* as reported; secret and generation are added */
-	int fds[BUILD_FDS];     /* stay the caller's */
+	struct shim_boot boot; /* as reported; secret and generation are added */
+	int fds[BUILD_FDS];    /* stay the caller's */
 };
 /* On failure the record may exist already: the caller ends the sandbox like any other. */
 int claim(const struct build_env *env, const struct claim *c, const struct claim_from *from,

@@ -167,7 +167,7 @@ static bool is_spare(const struct job *j)
 static bool same_shape(const struct build_shape *a, const struct build_shape *b)
 {
 	return a->memory_mb == b->memory_mb && a->disk_mb == b->disk_mb &&
-		strcmp(a->layer, b->layer) == 0;
+	       strcmp(a->layer, b->layer) == 0;
 }
 
 /* One that is ready, else one that is being built. */
@@ -221,8 +221,9 @@ static int check(const struct broker *b, const struct priv_req *q, struct fail *
 	if (faccessat(b->env.boxes, q->id, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 		return fail_set(f, EEXIST, "sandbox %.63s", q->id);
 	for (const struct job *j = b->jobs; j; j = j->next)
-		if (!j->done && ((j->kind == JOB_BUILD && j->wanted && strcmp(j->claim.id, q->id) == 0) ||
-			(j->kind == JOB_END && strcmp(j->id, q->id) == 0)))
+		if (!j->done &&
+			((j->kind == JOB_BUILD && j->wanted && strcmp(j->claim.id, q->id) == 0) ||
+				(j->kind == JOB_END && strcmp(j->id, q->id) == 0)))
 			return fail_set(f, EEXIST, "sandbox %.63s", q->id);
 	return 0;
 }

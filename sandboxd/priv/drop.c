@@ -16,10 +16,10 @@
 
 static const uint64_t keep[] = {
 	[DROP_INIT] = CAP(CHOWN) | CAP(DAC_OVERRIDE) | CAP(FOWNER) | CAP(FSETID) | CAP(KILL) |
-		CAP(SETGID) | CAP(SETUID) | CAP(SETPCAP) | CAP(NET_BIND_SERVICE) | CAP(SYS_CHROOT) |
-		CAP(SETFCAP),
+		      CAP(SETGID) | CAP(SETUID) | CAP(SETPCAP) | CAP(NET_BIND_SERVICE) |
+		      CAP(SYS_CHROOT) | CAP(SETFCAP),
 	[DROP_WORKER] = CAP(CHOWN) | CAP(DAC_OVERRIDE) | CAP(DAC_READ_SEARCH) | CAP(FOWNER) |
-		CAP(FSETID) | CAP(SETFCAP) | CAP(SETUID) | CAP(SETGID) | CAP(SETPCAP),
+			CAP(FSETID) | CAP(SETFCAP) | CAP(SETUID) | CAP(SETGID) | CAP(SETPCAP),
 };
 
 /* Downwards only: raising needs a right that not every host gives its root. */
@@ -27,8 +27,12 @@ static const struct {
 	int what;
 	rlim_t init, worker;
 } limits[] = {
-	{ RLIMIT_NOFILE, 65536, 16384 }, { RLIMIT_CORE, 0, 0 }, { RLIMIT_MEMLOCK, 65536, 0 },
-	{ RLIMIT_MSGQUEUE, 819200, 0 }, { RLIMIT_NICE, 0, 0 }, { RLIMIT_RTPRIO, 0, 0 },
+	{ RLIMIT_NOFILE, 65536, 16384 },
+	{ RLIMIT_CORE, 0, 0 },
+	{ RLIMIT_MEMLOCK, 65536, 0 },
+	{ RLIMIT_MSGQUEUE, 819200, 0 },
+	{ RLIMIT_NICE, 0, 0 },
+	{ RLIMIT_RTPRIO, 0, 0 },
 };
 
 static int set_limit(int what, rlim_t value)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Ending sandboxes in three steps. The guest is killed by control group, and the answer goes out when
- * none of its processes is left; that is quick, because the shim still holds the namespaces. Then the
- * shim and the file worker are killed, and the last of them unmounts on its way out. Groups, disk
- * area and record are left to the janitor, a child that does this one after another. */
+/* Ending sandboxes in three steps. The guest is killed by control group, and the answer goes out
+ * when none of its processes is left; that is quick, because the shim still holds the namespaces.
+ * Then the shim and the file worker are killed, and the last of them unmounts on its way out.
+ * Groups, disk area and record are left to the janitor, a child that does this one after another.
+ */
 #include "sandboxd/priv/broker.h"
 
 #include "common/sys/mem.h"
@@ -12,81 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-
-/* --- the janitor ----------------------------------------------------------------------------- */
-
-/* broker → janitor, and back when it is done */
-struct clear {
-	char id[PRIV_ID_MAX];
-	uint32_t block;
-	uint32_t has_block;
-};
-
-static void clear_files(const struct build_env *env, const char *id)
-{
-	int r = area_remove(&env->areas, id);
-
-	if (r < 0)
-		fprintf(stderr, "<warn> sbx-priv: disk area of %s stays: %s\n", id, strerror(-r));
-	/* The record last: as long as anything is left, the next sweep finds it. */
-	if (unlinkat(env->boxes, id, 0) < 0 && errno != ENOENT)
-		fprintf(stderr, "<warn> sbx-priv: record of %s stays: %s\n", id, strerror(errno));
-}
-
-static void clear_away(const struct build_env *env, const struct clear *c)
-{
-	char name[BOX_NAME_MAX];
-	int r = 0;
-
-	if (c->has_block) {
-		box_group(name, c->block);
-		r = cg_remove(&env->cg, name);
-		box_pool(name, c->block);
-		(void)area_remove(&env->areas, name);
-	}
-	if (r < 0)
-		fprintf(stderr, "<warn> sbx-priv: control groups n%u stay: %s\n", c->block,
-			strerror(-r));
-	if (c->id[0])
-		clear_files(env, c->id);
-}
-
-static void janitor(struct build_env *env, int sock)
-{
-	struct clear c;
-	ssize_t n;
-
-	while ((n = recv(sock, &c, sizeof(c), 0)) == sizeof(c) || (n < 0 && errno == EINTR)) {
-		if (n < 0)
-			continue;
-		clear_away(env, &c);
-		(void)send(sock, &c, sizeof(c), MSG_NOSIGNAL);
-	}
-	cg_close(&env->cg);
-	_exit(0);
-}
-
-int ends_janitor_start(struct broker *b, struct fail *f)
-{
-	int sv[2];
-	pid_t pid;
-
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv) < 0)
-		return fail_set(f, errno, "make a socket pair");
-	pid = fork();
-	if (pid < 0)
-		return fail_set(f, errno, "start the janitor");
-	if (pid == 0) {
-		broker_leave(b, -1);
-		close(sv[0]);
-		janitor(&b->env, sv[1]);
-	}
-	close(sv[1]);
-	b->janitor = sv[0];
-	return 0;
-}
-
-/* --- jobs ------------------------------------------------------------------------------------ */
 
 static struct job *find(const struct broker *b, const char *id)
 {
@@ -155,12 +81,13 @@ static void answer_all(struct broker *b, struct job *j)
 
 static void give_to_janitor(struct broker *b, struct job *j)
 {
-	struct clear c = { .block = j->block, .has_block = j->has_block };
+	struct janitor_job c = { .block = j->block, .has_block = j->has_block };
 
 	close_p(&j->fd);
 	j->fd = -1;
 	memcpy(c.id, j->id, sizeof(c.id));
-	/* A full queue must not block: the janitor may be waiting for us. ends_check tries again. */
+	/* A full queue must not block: the janitor may be waiting for us. ends_check tries again.
+	 */
 	if (send(b->janitor, &c, sizeof(c), MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(c))
 		j->clearing = true;
 }
@@ -251,7 +178,7 @@ static void ended(struct broker *b, struct job *j)
 
 void ends_janitor_event(struct broker *b)
 {
-	struct clear c;
+	struct janitor_job c;
 	ssize_t n = recv(b->janitor, &c, sizeof(c), MSG_DONTWAIT);
 	struct fail f = { 0 };
 	struct job *j;
@@ -267,7 +194,7 @@ void ends_janitor_event(struct broker *b)
 	/* It died: start another and give it everything again. */
 	close_p(&b->janitor);
 	b->janitor = -1;
-	if (ends_janitor_start(b, &f) < 0)
+	if (janitor_start(b, &f) < 0)
 		return;
 	for (j = b->jobs; j; j = j->next)
 		if (j->kind == JOB_END)
@@ -403,7 +330,8 @@ static void sweep_group(void *arg, uint32_t block)
 {
 	const struct owners *o = arg;
 
-	if (block >= BOX_BLOCKS || o->has[block] || find_block(o->b, block) || being_built(o->b, block))
+	if (block >= BOX_BLOCKS || o->has[block] || find_block(o->b, block) ||
+		being_built(o->b, block))
 		return;
 	ends_block(o->b, block);
 	count_in(o->b, find_block(o->b, block));

@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#define LOW 0xffffffffu
+#define LOW        0xffffffffu
 #define FILTER_MAX (64 * 1024)
 
 struct call {
@@ -26,14 +26,14 @@ struct call {
 };
 static const struct call calls[] = {
 #define ALLOW(n) { #n, SCMP_ACT_ALLOW },
-#define DENY(n) { #n, SCMP_ACT_ERRNO(EPERM) },
+#define DENY(n)  { #n, SCMP_ACT_ERRNO(EPERM) },
 #include "sandboxd/priv/syscalls.def"
 #undef ALLOW
 #undef DENY
 };
 
-static const uint64_t namespace_flags[] = { CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC,
-	CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET };
+static const uint64_t namespace_flags[] = { CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS,
+	CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET };
 #define TIME_NAMESPACE 0x80u /* unshare only: these bits are the exit signal of clone */
 
 static int add_calls(scmp_filter_ctx c)
@@ -51,7 +51,8 @@ static int add_calls(scmp_filter_ctx c)
 
 static int refuse_bits(scmp_filter_ctx c, int nr, uint64_t bits)
 {
-	return seccomp_rule_add(c, SCMP_ACT_ERRNO(EPERM), nr, 1, SCMP_A0(SCMP_CMP_MASKED_EQ, bits, bits));
+	return seccomp_rule_add(
+		c, SCMP_ACT_ERRNO(EPERM), nr, 1, SCMP_A0(SCMP_CMP_MASKED_EQ, bits, bits));
 }
 
 static int add_namespaces(scmp_filter_ctx c)
@@ -83,7 +84,8 @@ static int add_families(scmp_filter_ctx c, int nr)
 	int r = 0;
 
 	for (uint64_t family = 0; family < 64 && r == 0; family++)
-		if (family != AF_UNIX && family != AF_INET && family != AF_INET6 && family != AF_NETLINK)
+		if (family != AF_UNIX && family != AF_INET && family != AF_INET6 &&
+			family != AF_NETLINK)
 			r = seccomp_rule_add(c, SCMP_ACT_ERRNO(EAFNOSUPPORT), nr, 1,
 				SCMP_A0(SCMP_CMP_MASKED_EQ, LOW, family));
 	for (uint64_t bit = 64; bit < LOW && r == 0; bit <<= 1)

@@ -10,7 +10,8 @@
 
 enum filter_kind { FILTER_CALLS, FILTER_ARGS, FILTER_KINDS };
 struct filter {
-	struct sock_fprog prog[FILTER_KINDS]; /* the list of calls; what their arguments may not be */
+	struct sock_fprog
+		prog[FILTER_KINDS]; /* the list of calls; what their arguments may not be */
 };
 
 /* Compiles in a child process, so that the memory that takes is not carried by every fork. */

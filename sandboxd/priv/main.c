@@ -28,8 +28,9 @@ struct args {
 
 static int usage(void)
 {
-	fprintf(stderr, "usage: sbx-priv LIBEXEC_DIR STATE_DIR FRONT_UID FRONT_GID DISK_PROVIDER|-\n"
-			"sbx-priv is started by sandboxd; it is not run by hand.\n");
+	fprintf(stderr,
+		"usage: sbx-priv LIBEXEC_DIR STATE_DIR FRONT_UID FRONT_GID DISK_PROVIDER|-\n"
+		"sbx-priv is started by sandboxd; it is not run by hand.\n");
 	return 2;
 }
 
@@ -64,7 +65,8 @@ static int seal_program(const char *dir, const char *name, struct fail *f)
 	mem = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (!buf || mem < 0 || fd_read_full(fd, buf, (size_t)st.st_size) < 0 ||
 		fd_write_full(mem, buf, (size_t)st.st_size) < 0 || fchmod(mem, 0555) < 0 ||
-		fcntl(mem, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
+		fcntl(mem, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) <
+			0)
 		return fail_set(f, errno ? errno : ENOMEM, "copy %s", path);
 	return mem;
 }
@@ -108,7 +110,8 @@ static int make_folders(struct build_env *env, struct fail *f)
 	env->layers = dir_make(env->priv, "layers", 0700);
 	env->boxes = dir_make(env->priv, "boxes", 0700);
 	if (env->layers < 0 || env->boxes < 0)
-		return fail_set(f, env->layers < 0 ? env->layers : env->boxes, "make folders in priv");
+		return fail_set(
+			f, env->layers < 0 ? env->layers : env->boxes, "make folders in priv");
 	return 0;
 }
 
@@ -182,19 +185,22 @@ static int set_up(struct broker *b, const struct args *a, struct fail *f)
 	cg_each(&env->cg, load_group, b);
 	signal(SIGCHLD, SIG_IGN); /* children end by themselves; their sockets tell us */
 	signal(SIGPIPE, SIG_IGN);
-	return ends_janitor_start(b, f);
+	return janitor_start(b, f);
 }
 
 int main(int argc, char **argv)
 {
-	static struct broker b = { .front = PRIV_FD_FRONT, .janitor = -1, .env = { .cg = CG_NULL } };
+	static struct broker b = {
+		.front = PRIV_FD_FRONT, .janitor = -1, .env = { .cg = CG_NULL }
+	};
 	static const char *const modes[] = { "none", "v2", "hybrid", "v1" };
 	struct fail f = { 0 };
 	struct args a;
 
 	if (parse(argc, argv, &a) < 0)
 		return usage();
-	if (fcntl(PRIV_FD_FRONT, F_SETFD, FD_CLOEXEC) < 0 || fcntl(PRIV_FD_STATE, F_SETFD, FD_CLOEXEC) < 0)
+	if (fcntl(PRIV_FD_FRONT, F_SETFD, FD_CLOEXEC) < 0 ||
+		fcntl(PRIV_FD_STATE, F_SETFD, FD_CLOEXEC) < 0)
 		return usage();
 	if (geteuid() != 0) {
 		fprintf(stderr, "<error> sbx-priv: needs root\n");

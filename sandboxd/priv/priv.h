@@ -7,8 +7,9 @@
  *     fd 3  SOCK_SEQPACKET socketpair to the front; the broker ends when the other side closes
  *     fd 4  the state directory, opened O_PATH or O_RDONLY
  *   LIBEXEC_DIR holds sbx-shim, sbx-init, sbx-worker (absolute); STATE_DIR is for messages and for
- *   the name of the cgroups; DISK_PROVIDER is loop, xfs, ext4, tmpfs, or "-" for the first that works.
- *   It logs to stderr. Without root, or where a self-test fails, it exits with a sentence there.
+ *   the name of the cgroups; DISK_PROVIDER is loop, xfs, ext4, tmpfs, or "-" for the first that
+ * works. It logs to stderr. Without root, or where a self-test fails, it exits with a sentence
+ * there.
  *
  * Nothing else comes from the front: no path, no string longer than an image's name. */
 #ifndef SANDBOXD_PRIV_PRIV_H
@@ -16,13 +17,13 @@
 
 #include <stdint.h>
 
-#define PRIV_MAGIC 0x50524931u
-#define PRIV_FD_FRONT 3
-#define PRIV_FD_STATE 4
-#define PRIV_ID_MAX 64
+#define PRIV_MAGIC     0x50524931u
+#define PRIV_FD_FRONT  3
+#define PRIV_FD_STATE  4
+#define PRIV_ID_MAX    64
 #define PRIV_LAYER_MAX 96 /* image name "." 16 hex digits */
 #define PRIV_IMAGE_MAX 72
-#define PRIV_HOST_MAX 65
+#define PRIV_HOST_MAX  65
 
 enum priv_op {
 	PRIV_NONE,
@@ -35,30 +36,30 @@ enum priv_op {
 struct priv_req {
 	uint32_t magic, op; /* enum priv_op */
 	uint64_t tag;
-	char id[PRIV_ID_MAX];         /* sbx_…, NUL-padded */
-	char layer[PRIV_LAYER_MAX];   /* CREATE: as IMAGE answered; IMAGE: the image's name */
+	char id[PRIV_ID_MAX];       /* sbx_…, NUL-padded */
+	char layer[PRIV_LAYER_MAX]; /* CREATE: as IMAGE answered; IMAGE: the image's name */
 	char hostname[PRIV_HOST_MAX];
 	char pad[7];
 	uint8_t secret[16];
 	uint64_t generation;
-	int64_t cpu_milli;            /* thousandths of a processor */
+	int64_t cpu_milli; /* thousandths of a processor */
 	int64_t memory_mb, disk_mb;
 };
 
 /* HELLO answers with these in n[0] */
 #define PRIV_CAN_CREATE 1
-#define PRIV_CAN_LIMIT 2
-#define PRIV_CAN_DISK 4
+#define PRIV_CAN_LIMIT  2
+#define PRIV_CAN_DISK   4
 #define PRIV_CAN_FREEZE 8
 
 struct priv_ans {
 	uint32_t magic, op;
 	uint64_t tag;
-	int32_t error;                /* 0 or an errno */
+	int32_t error; /* 0 or an errno */
 	uint32_t pad;
-	int64_t n[4];                 /* HELLO: flags; CREATE: pid of the shim; DISK_FREE: MiB */
-	char layer[PRIV_LAYER_MAX];   /* IMAGE */
-	char text[208];               /* on error: what failed, for people */
+	int64_t n[4];               /* HELLO: flags; CREATE: pid of the shim; DISK_FREE: MiB */
+	char layer[PRIV_LAYER_MAX]; /* IMAGE */
+	char text[208];             /* on error: what failed, for people */
 };
 
 #endif

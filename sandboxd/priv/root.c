@@ -19,15 +19,13 @@
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
 
-#define SAFE (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
-
-static int open_in(int root, const char *path, int flags)
+int root_open_in(int root, const char *path, int flags)
 {
 	return sys_openat2(root, path, (uint64_t)flags | O_PATH, 0,
 		RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
 }
 
-static int move_onto(int mnt, int target)
+int root_move_onto(int mnt, int target)
 {
 	if (move_mount(mnt, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0)
 		return -errno;
@@ -36,13 +34,13 @@ static int move_onto(int mnt, int target)
 
 static int attach(int mnt, int root, const char *path, struct fail *f)
 {
-	_cleanup_close_ int target = open_in(root, path, O_DIRECTORY);
-	int r = target < 0 ? target : move_onto(mnt, target);
+	_cleanup_close_ int target = root_open_in(root, path, O_DIRECTORY);
+	int r = target < 0 ? target : root_move_onto(mnt, target);
 
 	return r < 0 ? fail_set(f, r, "mount /%s", path) : 0;
 }
 
-static int set_attr(int mnt, uint64_t set, int userns)
+int root_set_attr(int mnt, uint64_t set, int userns)
 {
 	struct mount_attr a = { .attr_set = set | (userns >= 0 ? MOUNT_ATTR_IDMAP : 0),
 		.userns_fd = (uint64_t)(userns >= 0 ? userns : 0) };
@@ -50,16 +48,17 @@ static int set_attr(int mnt, uint64_t set, int userns)
 	return mount_setattr(mnt, "", AT_EMPTY_PATH, &a, sizeof(a)) < 0 ? -errno : 0;
 }
 
-static int clone_of(int dir, const char *path)
+int root_clone_of(int dir, const char *path)
 {
 	int fd = open_tree(dir, path,
-		OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW | (*path ? 0 : AT_EMPTY_PATH));
+		OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW |
+			(*path ? 0 : AT_EMPTY_PATH));
 
 	return fd < 0 ? -errno : fd;
 }
 
 /* A new file system of `type` with options "k=v", NULL-terminated. */
-static int make_fs(const char *type, const char *const *opts, uint64_t attr, struct fail *f)
+int root_make_fs(const char *type, const char *const *opts, uint64_t attr, struct fail *f)
 {
 	_cleanup_close_ int fs = fsopen(type, FSOPEN_CLOEXEC);
 	int mnt;
@@ -82,7 +81,7 @@ static int make_fs(const char *type, const char *const *opts, uint64_t attr, str
 static int mount_fs(int root, const char *path, const char *type, const char *const *opts,
 	uint64_t attr, struct fail *f)
 {
-	int mnt = make_fs(type, opts, attr, f), r;
+	int mnt = root_make_fs(type, opts, attr, f), r;
 
 	if (mnt < 0)
 		return mnt;
@@ -139,131 +138,17 @@ int root_statics(int priv, struct fail *f)
 
 	if (dir < 0)
 		return fail_set(f, dir, "make priv/static");
-	mnt = make_fs("tmpfs", opts, SAFE | MOUNT_ATTR_NOEXEC, f);
+	mnt = root_make_fs("tmpfs", opts, ROOT_SAFE | MOUNT_ATTR_NOEXEC, f);
 	if (mnt < 0)
 		return mnt;
 	mode_t mask = umask(0); /* everybody inside reads these */
 	r = fill_statics(mnt, f);
 	umask(mask);
-	if (r == 0 && (r = set_attr(mnt, MOUNT_ATTR_RDONLY, -1)) < 0)
+	if (r == 0 && (r = root_set_attr(mnt, MOUNT_ATTR_RDONLY, -1)) < 0)
 		fail_set(f, r, "make the masks read-only");
-	if (r == 0 && (r = move_onto(mnt, dir)) < 0)
+	if (r == 0 && (r = root_move_onto(mnt, dir)) < 0)
 		fail_set(f, r, "mount priv/static");
 	return r;
-}
-
-/* --- overlay --------------------------------------------------------------------------------- */
-
-/* Files made here belong to the block's first id, which is 0 on disk; the thread keeps its
- * capabilities although its file-system id is not 0. */
-static void act_as(uid_t uid)
-{
-	setfsgid(uid);
-	setfsuid(uid);
-}
-
-static int overlay_config(int fs, int lower, int upper, int work)
-{
-	static const char *const opts[][2] = { { "redirect_dir", "on" }, { "metacopy", "off" },
-		{ "index", "off" }, { "xino", "auto" } };
-
-	for (size_t i = 0; i < ARRAY_LEN(opts); i++)
-		if (fsconfig(fs, FSCONFIG_SET_STRING, opts[i][0], opts[i][1], 0) < 0)
-			return -errno;
-	if (fsconfig(fs, FSCONFIG_SET_FD, "lowerdir+", NULL, lower) < 0 ||
-		fsconfig(fs, FSCONFIG_SET_FD, "upperdir", NULL, upper) < 0 ||
-		fsconfig(fs, FSCONFIG_SET_FD, "workdir", NULL, work) < 0)
-		return -errno;
-	return fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0 ? -errno : 0;
-}
-
-static int overlay_by_fd(int lower, int upper, int work)
-{
-	_cleanup_close_ int fs = fsopen("overlay", FSOPEN_CLOEXEC);
-	int r, mnt;
-
-	if (fs < 0)
-		return -errno;
-	r = overlay_config(fs, lower, upper, work);
-	if (r < 0)
-		return r;
-	mnt = fsmount(fs, FSMOUNT_CLOEXEC, SAFE);
-	return mnt < 0 ? -errno : mnt;
-}
-
-/* Kernels without layers by descriptor: the mapped clones get one-letter names in a memory file
- * system of this namespace, and the old call is made from there. */
-static int overlay_by_name(int lower, int area)
-{
-	_cleanup_close_ int base = make_fs("tmpfs", NULL, SAFE, NULL);
-	_cleanup_close_ int here = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	int r = base < 0 ? base : move_onto(base, here), mnt;
-
-	if (r < 0 || fchdir(base) < 0)
-		return r < 0 ? r : -errno;
-	if (mkdir("l", 0755) < 0 || mkdir("a", 0755) < 0 || mkdir("m", 0755) < 0)
-		return -errno;
-	if (move_mount(lower, "", AT_FDCWD, "l", MOVE_MOUNT_F_EMPTY_PATH) < 0 ||
-		move_mount(area, "", AT_FDCWD, "a", MOVE_MOUNT_F_EMPTY_PATH) < 0)
-		return -errno;
-	if (mount("overlay", "m", "overlay", MS_NOSUID | MS_NODEV,
-		"lowerdir=l,upperdir=a/upper,workdir=a/work,redirect_dir=on,metacopy=off,index=off,"
-		"xino=auto") < 0)
-		return -errno;
-	mnt = clone_of(AT_FDCWD, "m");
-	if (fchdir(here) < 0)
-		return -errno;
-	return mnt;
-}
-
-/* With an owner outside the map the kernel mounts it read-only and says nothing. */
-static int check_writable(int mnt)
-{
-	struct statvfs st;
-
-	if (fstatvfs(mnt, &st) < 0)
-		return -errno;
-	return st.f_flag & ST_RDONLY ? -EROFS : 0;
-}
-
-static int make_overlay(const struct root_spec *s)
-{
-	_cleanup_close_ int upper = -1, work = -1;
-	int mnt, r;
-
-	if (mkdirat(s->area, "upper", 0755) < 0 || mkdirat(s->area, "work", 0700) < 0)
-		return -errno;
-	upper = open_in(s->area, "upper", O_DIRECTORY);
-	work = open_in(s->area, "work", O_DIRECTORY);
-	if (upper < 0 || work < 0)
-		return upper < 0 ? upper : work;
-	mnt = overlay_by_fd(s->lower, upper, work);
-	if (mnt == -EINVAL || mnt == -EBADF || mnt == -ENOSYS)
-		mnt = overlay_by_name(s->lower, s->area);
-	if (mnt < 0)
-		return mnt;
-	r = check_writable(mnt);
-	if (r < 0)
-		close(mnt);
-	return r < 0 ? r : mnt;
-}
-
-static int overlay(const struct root_spec *s, struct fail *f)
-{
-	int r, mnt;
-
-	r = set_attr(s->lower, SAFE | MOUNT_ATTR_RDONLY, s->userns);
-	if (r == 0)
-		r = set_attr(s->area, SAFE, s->userns);
-	if (r < 0)
-		return fail_set(f, r, "map the ids of the layers");
-	if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) < 0)
-		return fail_set(f, errno, "keep capabilities");
-	act_as(s->uid);
-	mnt = make_overlay(s);
-	act_as(0);
-	(void)prctl(PR_SET_SECUREBITS, 0, 0, 0, 0);
-	return mnt < 0 ? fail_set(f, mnt, "mount the overlay") : mnt;
 }
 
 /* --- proc ------------------------------------------------------------------------------------ */
@@ -273,13 +158,27 @@ static const struct mask {
 	const char *name;
 	enum mask_how how;
 } masks[] = {
-	{ "kcore", MASK_HIDE }, { "keys", MASK_HIDE }, { "key-users", MASK_HIDE },
-	{ "kmsg", MASK_HIDE }, { "kallsyms", MASK_HIDE }, { "timer_list", MASK_HIDE },
-	{ "sched_debug", MASK_HIDE }, { "latency_stats", MASK_HIDE }, { "acpi", MASK_HIDE },
-	{ "scsi", MASK_HIDE }, { "interrupts", MASK_HIDE }, { "kpagecount", MASK_HIDE },
-	{ "kpageflags", MASK_HIDE }, { "kpagecgroup", MASK_HIDE }, { "vmallocinfo", MASK_HIDE },
-	{ "slabinfo", MASK_HIDE }, { "sysrq-trigger", MASK_READ_ONLY }, { "sys", MASK_READ_ONLY },
-	{ "irq", MASK_READ_ONLY }, { "bus", MASK_READ_ONLY }, { "fs", MASK_READ_ONLY },
+	{ "kcore", MASK_HIDE },
+	{ "keys", MASK_HIDE },
+	{ "key-users", MASK_HIDE },
+	{ "kmsg", MASK_HIDE },
+	{ "kallsyms", MASK_HIDE },
+	{ "timer_list", MASK_HIDE },
+	{ "sched_debug", MASK_HIDE },
+	{ "latency_stats", MASK_HIDE },
+	{ "acpi", MASK_HIDE },
+	{ "scsi", MASK_HIDE },
+	{ "interrupts", MASK_HIDE },
+	{ "kpagecount", MASK_HIDE },
+	{ "kpageflags", MASK_HIDE },
+	{ "kpagecgroup", MASK_HIDE },
+	{ "vmallocinfo", MASK_HIDE },
+	{ "slabinfo", MASK_HIDE },
+	{ "sysrq-trigger", MASK_READ_ONLY },
+	{ "sys", MASK_READ_ONLY },
+	{ "irq", MASK_READ_ONLY },
+	{ "bus", MASK_READ_ONLY },
+	{ "fs", MASK_READ_ONLY },
 };
 
 static int mask_mount(const struct mask *m, int target, int statics)
@@ -290,14 +189,14 @@ static int mask_mount(const struct mask *m, int target, int statics)
 	if (fstat(target, &st) < 0)
 		return -errno;
 	if (m->how == MASK_HIDE)
-		mnt = clone_of(statics, S_ISDIR(st.st_mode) ? "empty.d" : "empty");
+		mnt = root_clone_of(statics, S_ISDIR(st.st_mode) ? "empty.d" : "empty");
 	else
-		mnt = clone_of(target, "");
+		mnt = root_clone_of(target, "");
 	if (mnt < 0)
 		return mnt;
-	r = set_attr(mnt, MOUNT_ATTR_RDONLY | SAFE | MOUNT_ATTR_NOEXEC, -1);
+	r = root_set_attr(mnt, MOUNT_ATTR_RDONLY | ROOT_SAFE | MOUNT_ATTR_NOEXEC, -1);
 	if (r == 0)
-		r = move_onto(mnt, target);
+		r = root_move_onto(mnt, target);
 	close(mnt);
 	return r;
 }
@@ -322,12 +221,12 @@ static int mask_one(const struct mask *m, int proc, int statics, struct fail *f)
 static int make_proc(int root, int statics, int *clean, struct fail *f)
 {
 	_cleanup_close_ int proc =
-		mount_fs(root, "proc", "proc", NULL, SAFE | MOUNT_ATTR_NOEXEC, f);
+		mount_fs(root, "proc", "proc", NULL, ROOT_SAFE | MOUNT_ATTR_NOEXEC, f);
 	int r = 0;
 
 	if (proc < 0)
 		return proc;
-	*clean = clone_of(proc, "");
+	*clean = root_clone_of(proc, "");
 	if (*clean < 0)
 		return fail_set(f, *clean, "clone proc");
 	for (size_t i = 0; i < ARRAY_LEN(masks) && r == 0; i++)
@@ -351,7 +250,8 @@ static int fill_dev(int dev, struct fail *f)
 	static const char *const dirs[] = { "pts", "shm", "mqueue" };
 
 	for (size_t i = 0; i < ARRAY_LEN(nodes); i++)
-		if (mknodat(dev, nodes[i].name, S_IFCHR | 0666, makedev(nodes[i].major, nodes[i].minor)))
+		if (mknodat(dev, nodes[i].name, S_IFCHR | 0666,
+			    makedev(nodes[i].major, nodes[i].minor)))
 			return fail_set(f, errno, "make /dev/%s", nodes[i].name);
 	for (size_t i = 0; i < ARRAY_LEN(links); i++)
 		if (symlinkat(links[i][0], dev, links[i][1]) < 0)
@@ -381,7 +281,7 @@ static int make_dev(int root, const struct root_spec *s, struct fail *f)
 	p = mount_fs(root, "dev/pts", "devpts", pts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, f);
 	if (p < 0)
 		return p;
-	q = mount_fs(root, "dev/mqueue", "mqueue", NULL, SAFE | MOUNT_ATTR_NOEXEC, f);
+	q = mount_fs(root, "dev/mqueue", "mqueue", NULL, ROOT_SAFE | MOUNT_ATTR_NOEXEC, f);
 	return q < 0 ? q : 0;
 }
 
@@ -397,7 +297,7 @@ static int make_tmpfs(int root, const struct root_spec *s, const char *path, con
 	snprintf(inodes, sizeof(inodes), "nr_inodes=%lld", (long long)(mb > 4 ? mb * 256 : 1024));
 	snprintf(uid, sizeof(uid), "uid=%u", s->uid);
 	snprintf(gid, sizeof(gid), "gid=%u", s->uid);
-	_cleanup_close_ int mnt = mount_fs(root, path, "tmpfs", opts, SAFE, f);
+	_cleanup_close_ int mnt = mount_fs(root, path, "tmpfs", opts, ROOT_SAFE, f);
 	return mnt < 0 ? mnt : 0;
 }
 
@@ -414,7 +314,7 @@ static int make_memory_mounts(int root, const struct root_spec *s, struct fail *
 
 static int make_sys(int root, int statics, struct fail *f)
 {
-	_cleanup_close_ int mnt = clone_of(statics, "sys");
+	_cleanup_close_ int mnt = root_clone_of(statics, "sys");
 
 	if (mnt < 0)
 		return fail_set(f, mnt, "clone the sys tree");
@@ -439,7 +339,7 @@ int root_build(const struct root_spec *s, int *proc, struct fail *f)
 	if (statics < 0)
 		return fail_set(f, errno, "open priv/static");
 	umask(0);
-	root = overlay(s, f);
+	root = root_overlay(s, f);
 	if (root < 0)
 		return root;
 	if (move_mount(root, "", AT_FDCWD, ".", MOVE_MOUNT_F_EMPTY_PATH) < 0)

@@ -9,17 +9,28 @@
 #include <sys/types.h>
 
 struct root_spec {
-	uid_t uid;      /* first host id of the block */
-	int userns;     /* maps 0..65535 to uid.. */
-	int lower;      /* detached clone of the layer; mapped here */
-	int area;       /* detached mount of the area; mapped here */
+	uid_t uid;  /* first host id of the block */
+	int userns; /* maps 0..65535 to uid.. */
+	int lower;  /* detached clone of the layer; mapped here */
+	int area;   /* detached mount of the area; mapped here */
 	int64_t memory_mb;
 };
-/* In the broker, once: the mounts that every sandbox gets a read-only clone of (masks, sys), attached
- * at priv/static in the broker's own mount namespace. */
+/* In the broker, once: the mounts that every sandbox gets a read-only clone of (masks, sys),
+ * attached at priv/static in the broker's own mount namespace. */
 int root_statics(int priv, struct fail *f);
 /* In pid 1 of the new pid namespace, in a private mount namespace, current directory priv/, as host
  * root. Afterwards "/" is the guest's root. *proc: an unmasked clone of the new proc. */
 int root_build(const struct root_spec *s, int *proc, struct fail *f);
+
+/* Shared by root.c and root_overlay.c; all >= 0 or -errno. */
+#define ROOT_SAFE (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
+int root_open_in(
+	int root, const char *path, int flags); /* O_PATH, links refused, never leaves root */
+int root_move_onto(int mnt, int target);
+int root_set_attr(int mnt, uint64_t set, int userns); /* userns >= 0: and maps ids */
+int root_clone_of(int dir, const char *path);         /* detached; "" is dir itself */
+/* A new file system of `type` with options "k=v", NULL-terminated: a detached mount. */
+int root_make_fs(const char *type, const char *const *opts, uint64_t attr, struct fail *f);
+int root_overlay(const struct root_spec *s, struct fail *f);
 
 #endif

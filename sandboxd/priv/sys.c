@@ -143,8 +143,10 @@ uint64_t pid_start_time(int pid)
 		return 0;
 	/* The command may hold spaces and brackets: fields count from the last bracket. */
 	p = strrchr(buf, ')');
-	if (!p || sscanf(p + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d "
-				"%*d %*d %*d %llu", &start) != 1)
+	if (!p || sscanf(p + 1,
+			  " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d "
+			  "%*d %*d %*d %llu",
+			  &start) != 1)
 		return 0;
 	return start;
 }

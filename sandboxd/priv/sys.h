@@ -20,8 +20,8 @@ struct fail {
 /* Fills f with "<what>: <reason>" unless it already says something; returns -sys. */
 int fail_set(struct fail *f, int sys, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-static inline int sys_openat2(int dir, const char *path, uint64_t flags, uint64_t mode,
-	uint64_t resolve)
+static inline int sys_openat2(
+	int dir, const char *path, uint64_t flags, uint64_t mode, uint64_t resolve)
 {
 	struct open_how how = { .flags = flags | O_CLOEXEC, .mode = mode, .resolve = resolve };
 	int fd = (int)syscall(SYS_openat2, dir, path, &how, sizeof(how));

@@ -19,9 +19,9 @@
 #include <sys/wait.h>
 
 #define ENTRIES_MAX (4 * 1000 * 1000)
-#define BYTES_MAX ((int64_t)64 << 30)
+#define BYTES_MAX   ((int64_t)64 << 30)
 #define SECONDS_MAX 1800
-#define MEMORY_MAX ((rlim_t)1 << 30)
+#define MEMORY_MAX  ((rlim_t)1 << 30)
 
 void unpack_layer_name(char *buf, size_t size, const char *image, const struct stat *st)
 {
@@ -106,7 +106,8 @@ static int copy_data(struct archive *in, struct archive *out, int64_t *total, st
 		if (*total > BYTES_MAX)
 			return fail_set(f, EFBIG, "archive");
 		if (archive_write_data_block(out, buf, len, pos) < ARCHIVE_OK)
-			return fail_set(f, archive_errno(out), "write: %.100s", archive_error_string(out));
+			return fail_set(
+				f, archive_errno(out), "write: %.100s", archive_error_string(out));
 	}
 	return r == ARCHIVE_EOF ? 0 : fail_set(f, EIO, "read: %.100s", archive_error_string(in));
 }
@@ -154,13 +155,14 @@ static int unpack_tar(int tar, struct fail *f)
 		archive_read_support_filter_all(in);
 		/* Names are bytes: no conversion, and so nothing that would be loaded for one. */
 		archive_read_set_options(in, "hdrcharset=BINARY");
-		archive_write_disk_set_options(out, ARCHIVE_EXTRACT_OWNER | ARCHIVE_EXTRACT_PERM |
-			ARCHIVE_EXTRACT_TIME | ARCHIVE_EXTRACT_XATTR | ARCHIVE_EXTRACT_UNLINK |
-			ARCHIVE_EXTRACT_SECURE_SYMLINKS | ARCHIVE_EXTRACT_SECURE_NODOTDOT |
-			ARCHIVE_EXTRACT_SECURE_NOABSOLUTEPATHS);
-		r = archive_read_open_fd(in, tar, 65536) == ARCHIVE_OK ?
-			copy_archive(in, out, f) :
-			fail_set(f, EINVAL, "read: %.100s", archive_error_string(in));
+		archive_write_disk_set_options(out,
+			ARCHIVE_EXTRACT_OWNER | ARCHIVE_EXTRACT_PERM | ARCHIVE_EXTRACT_TIME |
+				ARCHIVE_EXTRACT_XATTR | ARCHIVE_EXTRACT_UNLINK |
+				ARCHIVE_EXTRACT_SECURE_SYMLINKS | ARCHIVE_EXTRACT_SECURE_NODOTDOT |
+				ARCHIVE_EXTRACT_SECURE_NOABSOLUTEPATHS);
+		r = archive_read_open_fd(in, tar, 65536) == ARCHIVE_OK
+			    ? copy_archive(in, out, f)
+			    : fail_set(f, EINVAL, "read: %.100s", archive_error_string(in));
 		if (archive_write_close(out) != ARCHIVE_OK && r == 0)
 			r = fail_set(f, EIO, "unpack: %.100s", archive_error_string(out));
 	}
@@ -173,15 +175,16 @@ static int unpack_tar(int tar, struct fail *f)
 
 static int enter_layer(const struct unpack_env *env, const char *dir, struct fail *f)
 {
-	_cleanup_close_ int mnt =
-		open_tree(env->layers, dir, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW);
+	_cleanup_close_ int mnt = open_tree(
+		env->layers, dir, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW);
 
 	if (mnt < 0 || fchdir(env->priv) < 0 ||
 		unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS) < 0)
 		return fail_set(f, errno, "make the jail");
 	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
-		move_mount(mnt, "", AT_FDCWD, ".", MOVE_MOUNT_F_EMPTY_PATH) < 0 || fchdir(mnt) < 0 ||
-		syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 || chdir("/") < 0)
+		move_mount(mnt, "", AT_FDCWD, ".", MOVE_MOUNT_F_EMPTY_PATH) < 0 ||
+		fchdir(mnt) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 ||
+		umount2(".", MNT_DETACH) < 0 || chdir("/") < 0)
 		return fail_set(f, errno, "enter the jail");
 	return 0;
 }
@@ -197,8 +200,8 @@ static int limit(int what, rlim_t max)
 static int give_up_rights(const struct unpack_env *env, struct fail *f)
 {
 	/* chown, dac_override, dac_read_search, fowner, fsetid, setfcap */
-	const uint64_t kept = CAP_BIT(0) | CAP_BIT(1) | CAP_BIT(2) | CAP_BIT(3) | CAP_BIT(4) |
-		CAP_BIT(31);
+	const uint64_t kept =
+		CAP_BIT(0) | CAP_BIT(1) | CAP_BIT(2) | CAP_BIT(3) | CAP_BIT(4) | CAP_BIT(31);
 	struct {
 		uint32_t version;
 		int pid;

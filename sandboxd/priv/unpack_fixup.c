@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define SANDBOX_ID 1001
-#define TABLE_MAX (1024 * 1024)
+#define TABLE_MAX  (1024 * 1024)
 
 static const struct {
 	const char *path;
@@ -21,9 +21,14 @@ static const struct {
 	uid_t owner;
 	bool force; /* set mode and owner on what exists too */
 } dirs[] = {
-	{ "proc", 0555, 0, false }, { "sys", 0555, 0, false }, { "dev", 0755, 0, false },
-	{ "run", 0755, 0, false }, { "tmp", 01777, 0, true }, { "etc", 0755, 0, false },
-	{ "sandbox", 0755, 0, true }, { "sandbox/home", 0755, SANDBOX_ID, true },
+	{ "proc", 0555, 0, false },
+	{ "sys", 0555, 0, false },
+	{ "dev", 0755, 0, false },
+	{ "run", 0755, 0, false },
+	{ "tmp", 01777, 0, true },
+	{ "etc", 0755, 0, false },
+	{ "sandbox", 0755, 0, true },
+	{ "sandbox/home", 0755, SANDBOX_ID, true },
 };
 
 static int open_plain(int root, const char *path, uint64_t flags, uint64_t mode)
@@ -39,7 +44,7 @@ static int make_dirs(int root, struct fail *f)
 		if (fd < 0)
 			return fail_set(f, fd, "the image's /%s must be a folder", dirs[i].path);
 		if ((made || dirs[i].force) && (fchown(fd, dirs[i].owner, dirs[i].owner) < 0 ||
-			fchmod(fd, dirs[i].mode) < 0))
+						       fchmod(fd, dirs[i].mode) < 0))
 			return fail_set(f, errno, "prepare /%s", dirs[i].path);
 	}
 	return 0;
@@ -111,7 +116,8 @@ int unpack_fixup(int root, struct fail *f)
 	int r = make_dirs(root, f);
 
 	if (r == 0)
-		r = put_line(root, "etc/passwd", "sandbox:x:1001:1001:sandbox:/sandbox/home:/bin/sh");
+		r = put_line(
+			root, "etc/passwd", "sandbox:x:1001:1001:sandbox:/sandbox/home:/bin/sh");
 	if (r == 0)
 		r = put_line(root, "etc/group", "sandbox:x:1001:");
 	if (r == 0)

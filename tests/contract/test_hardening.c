@@ -125,7 +125,8 @@ static struct linux_rig rig;
 static bool as_root;
 static char *answers; /* of one run of all attacks */
 
-/* --- getting the program in -------------------------------------------------------------------- */
+/* --- getting the program in --------------------------------------------------------------------
+ */
 
 static char *load(const char *path, size_t *len)
 {
@@ -180,7 +181,8 @@ static int run_attacks(void **state)
 	return 0;
 }
 
-/* --- rows -------------------------------------------------------------------------------------- */
+/* --- rows --------------------------------------------------------------------------------------
+ */
 
 static bool answer_of(const char *name, char *buf, size_t size)
 {
@@ -213,7 +215,8 @@ static void nothing_crosses_between_two_sandboxes(void **state)
 	(void)state;
 	put_program(a);
 	put_program(b);
-	uint32_t server = box_sh(a, "echo secret > /dev/shm/x; echo secret > /tmp/x; ./attack serve");
+	uint32_t server =
+		box_sh(a, "echo secret > /dev/shm/x; echo secret > /tmp/x; ./attack serve");
 	assert_true(box_wait_output(a, server, "serving OK", 5000));
 	box_run(b, "./attack reach; ls /dev/shm /tmp; ls /sandbox/home", &o);
 	assert_non_null(strstr(o.out[0], "reach ECONNREFUSED"));
@@ -247,7 +250,8 @@ static int run_rows(const char *title)
 	size_t n = 0;
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-		tests[n++] = (struct CMUnitTest){ .name = rows[i].name, .test_func = attack_fails,
+		tests[n++] = (struct CMUnitTest){ .name = rows[i].name,
+			.test_func = attack_fails,
 			.initial_state = (void *)(uintptr_t)&rows[i] };
 	tests[n++] = (struct CMUnitTest)cmocka_unit_test(nothing_crosses_between_two_sandboxes);
 	tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_whole_kill_stays_inside);

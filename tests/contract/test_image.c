@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Images are hostile: archives that try to lead out, or to bring along what must not be there, are
- * refused or unpacked without it, and the host is untouched. Skipped with a reason when not root. */
+ * refused or unpacked without it, and the host is untouched. Skipped with a reason when not root.
+ */
 #include "tests/support/linux_rig.h"
 #include "tests/support/test.h"
 
@@ -16,7 +17,8 @@ static char images[128];
 
 struct entry {
 	const char *name;
-	char type; /* '0' file, '5' folder, '2' symbolic link, '1' hard link, '3' char device, '6' fifo */
+	char type; /* '0' file, '5' folder, '2' symbolic link, '1' hard link, '3' char device, '6'
+		      fifo */
 	const char *link, *data;
 	unsigned uid;
 };
@@ -126,7 +128,8 @@ static void garbage_is_refused(void **state)
 	assert_int_equal(linux_backend.image_ensure(rig.rig.backend, "garbage", &img, &e), -1);
 }
 
-/* --- unpacked without it ------------------------------------------------------------------------ */
+/* --- unpacked without it ------------------------------------------------------------------------
+ */
 
 static int layer_dir(const char *image)
 {
@@ -145,7 +148,8 @@ static int layer_dir(const char *image)
 static void devices_are_left_out_and_the_user_is_put_in(void **state)
 {
 	static const struct entry e[] = { { "etc", '5', NULL, NULL, 0 },
-		{ "etc/passwd", '0', NULL, "root:x:0:0::/:/bin/sh\nother:x:1001:1001::/:/bin/sh\n", 0 },
+		{ "etc/passwd", '0', NULL, "root:x:0:0::/:/bin/sh\nother:x:1001:1001::/:/bin/sh\n",
+			0 },
 		{ "etc/null", '3', NULL, NULL, 0 }, { "etc/fifo", '6', NULL, NULL, 0 },
 		{ "etc/resolv.conf", '2', "/proc/1/environ", NULL, 0 } };
 	struct backend_image img;
@@ -171,7 +175,7 @@ static void devices_are_left_out_and_the_user_is_put_in(void **state)
 	_cleanup_close_ int fd = openat(dir, "etc/passwd", O_RDONLY | O_CLOEXEC);
 	assert_true(read(fd, buf, sizeof(buf) - 1) > 0);
 	assert_string_equal(buf, "root:x:0:0::/:/bin/sh\n"
-		"sandbox:x:1001:1001:sandbox:/sandbox/home:/bin/sh\n");
+				 "sandbox:x:1001:1001:sandbox:/sandbox/home:/bin/sh\n");
 }
 
 /* The link gives way to a folder of the layer. */
@@ -199,7 +203,8 @@ static void a_write_through_a_link_stays_inside(void **state)
 static void a_replaced_archive_is_unpacked_again(void **state)
 {
 	static const struct entry one[] = { { "one", '0', NULL, "1", 0 } },
-		two[] = { { "two", '0', NULL, "22", 0 }, { "three", '0', NULL, "3", 0 } };
+				  two[] = { { "two", '0', NULL, "22", 0 },
+					  { "three", '0', NULL, "3", 0 } };
 	struct backend_image img;
 	struct err e = ERR_NULL;
 	struct stat st;

@@ -23,8 +23,12 @@ static void pause_ms(int ms)
 
 static void spec_for(struct backend_spec *s, const char *id, int64_t memory_mb, int64_t disk_mb)
 {
-	*s = (struct backend_spec){ .generation = 3, .image = "base", .hostname = "box", .cpus = 1,
-		.memory_mb = memory_mb, .disk_mb = disk_mb };
+	*s = (struct backend_spec){ .generation = 3,
+		.image = "base",
+		.hostname = "box",
+		.cpus = 1,
+		.memory_mb = memory_mb,
+		.disk_mb = disk_mb };
 	snprintf(s->id, sizeof(s->id), "%s", id);
 }
 
@@ -51,7 +55,7 @@ static const struct {
 	const char *script, *want;
 } inside[] = {
 	{ "id -u; id -g; id -un; pwd; echo $HOME $USER", "1001\n1001\nsandbox\n/sandbox/home\n"
-		"/sandbox/home sandbox\n" },
+							 "/sandbox/home sandbox\n" },
 	{ "hostname", "box\n" },
 	{ "touch /sandbox/home/x /tmp/x /dev/shm/x && echo ok", "ok\n" },
 	{ "cat /etc/resolv.conf", "nameserver 127.0.0.53\n" },
@@ -90,7 +94,8 @@ static void the_disk_limit_holds(void **state)
 	_cleanup_(spooled_free_p) struct spooled o = { 0 };
 
 	(void)state;
-	box_run(b, "dd if=/dev/zero of=big bs=1M count=200; ls -l big | awk '{print ($5 < 64000000)}'",
+	box_run(b,
+		"dd if=/dev/zero of=big bs=1M count=200; ls -l big | awk '{print ($5 < 64000000)}'",
 		&o);
 	assert_non_null(strstr(o.out[1], "No space left"));
 	assert_string_equal(o.out[0], "1\n");
@@ -218,14 +223,16 @@ static void destroy_is_idempotent(void **state)
 
 static void an_image_that_is_not_there_is_not_found(void **state)
 {
-	static const char *const names[] = { "nosuch", "../base", "base/..", "no.such.host/none:1" };
+	static const char *const names[] = { "nosuch", "../base", "base/..",
+		"no.such.host/none:1" };
 	struct backend_image img;
 	struct err e;
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		e = (struct err)ERR_NULL;
-		assert_int_equal(linux_backend.image_ensure(rig.rig.backend, names[i], &img, &e), -1);
+		assert_int_equal(
+			linux_backend.image_ensure(rig.rig.backend, names[i], &img, &e), -1);
 		assert_int_equal(e.code, ERR_NOT_FOUND);
 	}
 }
@@ -290,7 +297,8 @@ static void fifty_sandboxes_live_at_once(void **state)
 	assert_true(linux_rig_wait_clean(&rig, &before, 30000));
 }
 
-/* --- the broker dies --------------------------------------------------------------------------- */
+/* --- the broker dies ---------------------------------------------------------------------------
+ */
 
 static void sandboxes_outlive_the_broker(void **state)
 {
@@ -361,7 +369,8 @@ static void an_idle_sandbox_is_small(void **state)
 	(void)state;
 	for (int part = RIG_SHIM; part <= RIG_INIT; part++) {
 		char path[64], line[256];
-		snprintf(path, sizeof(path), "/proc/%d/smaps_rollup", rig.rig.part(&rig.rig, b->id, part));
+		snprintf(path, sizeof(path), "/proc/%d/smaps_rollup",
+			rig.rig.part(&rig.rig, b->id, part));
 		FILE *f = fopen(path, "re");
 		long one;
 		while (f && fgets(line, sizeof(line), f))

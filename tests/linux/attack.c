@@ -33,13 +33,29 @@ static const struct {
 	int num;
 	const char *name;
 } names[] = {
-	{ EPERM, "EPERM" }, { EACCES, "EACCES" }, { ENOSYS, "ENOSYS" }, { EROFS, "EROFS" },
-	{ ENOENT, "ENOENT" }, { ETXTBSY, "ETXTBSY" }, { EAFNOSUPPORT, "EAFNOSUPPORT" },
-	{ EPROTONOSUPPORT, "EPROTONOSUPPORT" }, { ENETUNREACH, "ENETUNREACH" }, { ESRCH, "ESRCH" },
-	{ EINVAL, "EINVAL" }, { ENOTTY, "ENOTTY" }, { EBADF, "EBADF" }, { EFAULT, "EFAULT" },
-	{ ENOSPC, "ENOSPC" }, { ENODEV, "ENODEV" }, { ENXIO, "ENXIO" }, { EIO, "EIO" },
-	{ ECONNREFUSED, "ECONNREFUSED" }, { EBUSY, "EBUSY" }, { EEXIST, "EEXIST" },
-	{ ENOTDIR, "ENOTDIR" }, { EISDIR, "EISDIR" },
+	{ EPERM, "EPERM" },
+	{ EACCES, "EACCES" },
+	{ ENOSYS, "ENOSYS" },
+	{ EROFS, "EROFS" },
+	{ ENOENT, "ENOENT" },
+	{ ETXTBSY, "ETXTBSY" },
+	{ EAFNOSUPPORT, "EAFNOSUPPORT" },
+	{ EPROTONOSUPPORT, "EPROTONOSUPPORT" },
+	{ ENETUNREACH, "ENETUNREACH" },
+	{ ESRCH, "ESRCH" },
+	{ EINVAL, "EINVAL" },
+	{ ENOTTY, "ENOTTY" },
+	{ EBADF, "EBADF" },
+	{ EFAULT, "EFAULT" },
+	{ ENOSPC, "ENOSPC" },
+	{ ENODEV, "ENODEV" },
+	{ ENXIO, "ENXIO" },
+	{ EIO, "EIO" },
+	{ ECONNREFUSED, "ECONNREFUSED" },
+	{ EBUSY, "EBUSY" },
+	{ EEXIST, "EEXIST" },
+	{ ENOTDIR, "ENOTDIR" },
+	{ EISDIR, "EISDIR" },
 };
 
 static void say(const char *name, const char *how)
@@ -124,8 +140,9 @@ static void try_socket(const char *name, int family, int type, int proto)
 
 static void try_connect(const char *name, uint32_t addr, uint16_t port)
 {
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(port),
-		.sin_addr.s_addr = htonl(addr) };
+	struct sockaddr_in a = {
+		.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(addr)
+	};
 	int s = socket(AF_INET, SOCK_STREAM, 0);
 
 	result(name, connect(s, (struct sockaddr *)&a, sizeof(a)));
@@ -140,8 +157,10 @@ static void namespaces(void)
 		const char *name, *clone_name;
 		int flag;
 	} kinds[] = { { "unshare-user", "clone-user", CLONE_NEWUSER },
-		{ "unshare-mnt", "clone-mnt", CLONE_NEWNS }, { "unshare-net", "clone-net", CLONE_NEWNET },
-		{ "unshare-pid", "clone-pid", CLONE_NEWPID }, { "unshare-ipc", "clone-ipc", CLONE_NEWIPC },
+		{ "unshare-mnt", "clone-mnt", CLONE_NEWNS },
+		{ "unshare-net", "clone-net", CLONE_NEWNET },
+		{ "unshare-pid", "clone-pid", CLONE_NEWPID },
+		{ "unshare-ipc", "clone-ipc", CLONE_NEWIPC },
 		{ "unshare-uts", "clone-uts", CLONE_NEWUTS },
 		{ "unshare-cgroup", "clone-cgroup", CLONE_NEWCGROUP } };
 
@@ -183,16 +202,18 @@ static void calls(void)
 	static const struct {
 		const char *name;
 		long nr;
-	} list[] = { { "mount", SYS_mount }, { "umount", SYS_umount2 }, { "pivot-root", SYS_pivot_root },
-		{ "fsopen", SYS_fsopen }, { "open-tree", SYS_open_tree }, { "move-mount", SYS_move_mount },
+	} list[] = { { "mount", SYS_mount }, { "umount", SYS_umount2 },
+		{ "pivot-root", SYS_pivot_root }, { "fsopen", SYS_fsopen },
+		{ "open-tree", SYS_open_tree }, { "move-mount", SYS_move_mount },
 		{ "mount-setattr", SYS_mount_setattr }, { "io-uring", SYS_io_uring_setup },
-		{ "bpf", SYS_bpf }, { "perf", SYS_perf_event_open }, { "userfaultfd", SYS_userfaultfd },
-		{ "keyctl", SYS_keyctl }, { "add-key", SYS_add_key }, { "request-key", SYS_request_key },
+		{ "bpf", SYS_bpf }, { "perf", SYS_perf_event_open },
+		{ "userfaultfd", SYS_userfaultfd }, { "keyctl", SYS_keyctl },
+		{ "add-key", SYS_add_key }, { "request-key", SYS_request_key },
 		{ "open-by-handle", SYS_open_by_handle_at }, { "kexec", SYS_kexec_load },
 		{ "init-module", SYS_init_module }, { "finit-module", SYS_finit_module },
 		{ "delete-module", SYS_delete_module }, { "swapon", SYS_swapon },
-		{ "quotactl", SYS_quotactl }, { "fanotify", SYS_fanotify_init }, { "acct", SYS_acct },
-		{ "reboot", SYS_reboot }, { "unknown-call", 999 } };
+		{ "quotactl", SYS_quotactl }, { "fanotify", SYS_fanotify_init },
+		{ "acct", SYS_acct }, { "reboot", SYS_reboot }, { "unknown-call", 999 } };
 
 	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
 		result(list[i].name, syscall(list[i].nr, 0, 0, 0, 0, 0, 0));
@@ -279,8 +300,10 @@ static void host(void)
 	struct __user_cap_header_struct h = { _LINUX_CAPABILITY_VERSION_3, 0 };
 	struct __user_cap_data_struct c[2] = { { 0 } };
 	syscall(SYS_capget, &h, c);
-	bool admin = c[0].permitted & (1u << CAP_SYS_ADMIN | 1u << CAP_NET_ADMIN | 1u << CAP_SYS_PTRACE |
-		1u << CAP_MKNOD | 1u << CAP_SYS_MODULE | 1u << CAP_NET_RAW | 1u << CAP_SYS_RESOURCE);
+	bool admin =
+		c[0].permitted & (1u << CAP_SYS_ADMIN | 1u << CAP_NET_ADMIN | 1u << CAP_SYS_PTRACE |
+					 1u << CAP_MKNOD | 1u << CAP_SYS_MODULE |
+					 1u << CAP_NET_RAW | 1u << CAP_SYS_RESOURCE);
 	say("strong-capabilities", admin ? "some" : "none");
 }
 

@@ -121,7 +121,8 @@ void linux_rig_kill_broker(struct linux_rig *l)
 
 void linux_rig_restart(struct linux_rig *l)
 {
-	struct backend_conf c = { .libexec_dir = guest_rig_libexec(), .state_dirfd = l->rig.state_dirfd,
+	struct backend_conf c = { .libexec_dir = guest_rig_libexec(),
+		.state_dirfd = l->rig.state_dirfd,
 		.state_dir = l->rig.state_dir };
 	char images[4200];
 	struct err e = ERR_NULL;
@@ -161,7 +162,7 @@ static unsigned count_dir(int at, const char *path, const char *prefix)
 
 	while (d && (de = readdir(d)))
 		n += strncmp(de->d_name, prefix, strlen(prefix)) == 0 &&
-			strcmp(de->d_name, "notify_on_release") != 0;
+		     strcmp(de->d_name, "notify_on_release") != 0;
 	if (d)
 		closedir(d);
 	return n;
@@ -244,8 +245,8 @@ void linux_rig_count(struct linux_rig *l, struct leftovers *ret)
 		.records = count_dir(l->rig.state_dirfd, "priv/boxes", "sbx_"),
 		.loops = count_loops(l),
 		.mounts = count_lines("/proc/self/mountinfo", " - overlay ") +
-			count_lines("/proc/self/mountinfo", " /dev/loop") +
-			count_lines("/proc/self/mountinfo", l->rig.state_dir),
+			  count_lines("/proc/self/mountinfo", " /dev/loop") +
+			  count_lines("/proc/self/mountinfo", l->rig.state_dir),
 		.processes = count_processes(l),
 	};
 }

@@ -22,7 +22,7 @@ void linux_rig_restart(struct linux_rig *l);
 
 /* What sandboxes could leave on this host. */
 struct leftovers {
-	unsigned groups;    /* folders below this rig's control groups */
+	unsigned groups; /* folders below this rig's control groups */
 	unsigned areas, records;
 	unsigned loops;     /* loop devices backed by files of this rig */
 	unsigned mounts;    /* in this test's mount namespace */

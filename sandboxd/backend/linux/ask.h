@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The asking side of the broker's table: many threads ask at the same time over one socket, and each
- * gets the answer with its tag. */
+/* The asking side of the broker's table: many threads ask at the same time over one socket, and
+ * each gets the answer with its tag. */
 #ifndef SANDBOXD_BACKEND_LINUX_ASK_H
 #define SANDBOXD_BACKEND_LINUX_ASK_H
 

@@ -14,10 +14,10 @@
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
 
-#define SHORT_MS 10000
+#define SHORT_MS  10000
 #define CREATE_MS 60000
-#define SWEEP_MS 120000
-#define IMAGE_MS (60 * 60 * 1000)
+#define SWEEP_MS  120000
+#define IMAGE_MS  (60 * 60 * 1000)
 
 /* What was installed last under a name, so that the same file is not asked about again. */
 struct image {
@@ -27,7 +27,7 @@ struct image {
 };
 struct backend {
 	struct ask *ask;
-	int images;          /* folder of NAME.tar, -1 when there is none */
+	int images; /* folder of NAME.tar, -1 when there is none */
 	char *image_dir;
 	pthread_mutex_t lock; /* list */
 	struct image *list;
@@ -41,8 +41,8 @@ static int linux_open(const struct backend_conf *conf, struct backend **ret, str
 		return err_set(e, ERR_INTERNAL, "out of memory");
 	pthread_mutex_init(&b->lock, NULL);
 	b->image_dir = strdup(conf->image_dir ? conf->image_dir : "");
-	b->images = conf->image_dir ?
-		open(conf->image_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	b->images =
+		conf->image_dir ? open(conf->image_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 	if (!b->image_dir || ask_new(conf->broker_fd, &b->ask, e) < 0) {
 		close_p(&b->images);
 		free(b->image_dir);
@@ -102,21 +102,22 @@ static bool image_name_ok(const char *s)
 	size_t n = strlen(s);
 
 	return n > 0 && n < PRIV_IMAGE_MAX && s[0] != '.' && s[0] != '_' && s[0] != '-' &&
-		strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789._-") == n;
+	       strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789._-") == n;
 }
 
 static int no_image(struct backend *b, const char *image, struct err *e)
 {
 	return err_set(e, ERR_NOT_FOUND,
 		"image \"%.80s\" is not installed: put %.60s.tar into %.100s, or make it with "
-		"`sbx image build`", image, image_name_ok(image) ? image : "NAME",
+		"`sbx image build`",
+		image, image_name_ok(image) ? image : "NAME",
 		b->image_dir[0] ? b->image_dir : "the image folder");
 }
 
 static bool same_file(const struct stat *a, const struct stat *b)
 {
 	return a->st_ino == b->st_ino && a->st_dev == b->st_dev && a->st_size == b->st_size &&
-		a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+	       a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
 static bool remembered(struct backend *b, const char *name, const struct stat *st, char *layer)
@@ -181,8 +182,10 @@ static int layer_of(struct backend *b, const char *image, char layer[PRIV_LAYER_
 }
 
 static const char *const image_env[] = {
-	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/sandbox/home",
-	"USER=sandbox", "LANG=C.UTF-8",
+	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+	"HOME=/sandbox/home",
+	"USER=sandbox",
+	"LANG=C.UTF-8",
 };
 
 static int copy_env(struct backend_image *ret, struct err *e)
@@ -198,8 +201,8 @@ static int copy_env(struct backend_image *ret, struct err *e)
 	return ret->env ? 0 : err_set(e, ERR_INTERNAL, "out of memory");
 }
 
-static int linux_image_ensure(struct backend *b, const char *image, struct backend_image *ret,
-	struct err *e)
+static int linux_image_ensure(
+	struct backend *b, const char *image, struct backend_image *ret, struct err *e)
 {
 	char layer[PRIV_LAYER_MAX];
 
@@ -220,11 +223,13 @@ static int cancelled(struct err *e)
 	return err_set(e, ERR_CONFLICT, "the create was cancelled");
 }
 
-static int linux_create(struct backend *b, const struct backend_spec *spec, const volatile int *cancel,
-	struct err *e)
+static int linux_create(struct backend *b, const struct backend_spec *spec,
+	const volatile int *cancel, struct err *e)
 {
-	struct priv_req q = { .op = PRIV_CREATE, .generation = spec->generation,
-		.cpu_milli = (int64_t)(spec->cpus * 1000 + 0.5), .memory_mb = spec->memory_mb,
+	struct priv_req q = { .op = PRIV_CREATE,
+		.generation = spec->generation,
+		.cpu_milli = (int64_t)(spec->cpus * 1000 + 0.5),
+		.memory_mb = spec->memory_mb,
 		.disk_mb = spec->disk_mb };
 
 	if (layer_of(b, spec->image, q.layer, e) < 0)
@@ -234,7 +239,8 @@ static int linux_create(struct backend *b, const struct backend_spec *spec, cons
 	if (q.cpu_milli < 1)
 		q.cpu_milli = 1;
 	if (snprintf(q.id, sizeof(q.id), "%s", spec->id) >= (int)sizeof(q.id) ||
-		snprintf(q.hostname, sizeof(q.hostname), "%s", spec->hostname) >= (int)sizeof(q.hostname))
+		snprintf(q.hostname, sizeof(q.hostname), "%s", spec->hostname) >=
+			(int)sizeof(q.hostname))
 		return err_set(e, ERR_INVALID_REQUEST, "sandbox id or host name too long");
 	memcpy(q.secret, spec->secret, sizeof(q.secret));
 	if (ask_call(b->ask, &q, -1, CREATE_MS, NULL, e) < 0)

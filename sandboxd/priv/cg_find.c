@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT */
+/* Control groups: finding the hierarchies and making the base folders. */
+#include "sandboxd/priv/cg.h"
+
+#include "common/sys/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+const char *const cg_ctrl_name[CG_CTRLS] = { "memory", "cpu", "pids", "freezer" };
+
+struct mounts {
+	char v2[256];
+	bool cheap_moves;
+	char v1[CG_CTRLS][256];
+};
+
+static bool has_word(const char *list, const char *word)
+{
+	size_t n = strlen(word);
+
+	for (const char *p = list; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL)
+		if (strncmp(p, word, n) == 0 && (p[n] == ',' || p[n] == 0))
+			return true;
+	return false;
+}
+
+/* mountinfo: id parent dev root point options [tags] - type source super-options */
+static void note_mount(char *line, struct mounts *m)
+{
+	char point[256], type[32], super[256], root[256];
+	char *dash = strstr(line, " - ");
+
+	if (!dash || sscanf(line, "%*s %*s %*s %255s %255s", root, point) != 2 ||
+		sscanf(dash, " - %31s %*s %255s", type, super) != 2)
+		return;
+	if (strcmp(root, "/") != 0)
+		return; /* a part of the hierarchy bound somewhere else */
+	if (strcmp(type, "cgroup2") == 0 && !m->v2[0]) {
+		snprintf(m->v2, sizeof(m->v2), "%s", point);
+		m->cheap_moves = has_word(super, "favordynmods");
+	}
+	if (strcmp(type, "cgroup") != 0)
+		return;
+	for (int c = 0; c < CG_CTRLS; c++)
+		if (has_word(super, cg_ctrl_name[c]) && !m->v1[c][0])
+			snprintf(m->v1[c], sizeof(m->v1[c]), "%s", point);
+}
+
+static int find_mounts(struct mounts *m)
+{
+	FILE *fp = fopen("/proc/self/mountinfo", "re");
+	char line[4096];
+
+	memset(m, 0, sizeof(*m));
+	if (!fp)
+		return -errno;
+	while (fgets(line, sizeof(line), fp))
+		note_mount(line, m);
+	fclose(fp);
+	return 0;
+}
+
+static void base_name(char *buf, size_t size, const char *state_dir)
+{
+	uint64_t h = 1469598103934665603u; /* FNV-1a: only has to tell folders apart */
+
+	for (const char *p = state_dir; *p; p++)
+		h = (h ^ (unsigned char)*p) * 1099511628211u;
+	snprintf(buf, size, "sandboxd-%08x", (unsigned int)(h ^ (h >> 32)));
+}
+
+static int open_base(const char *mount, const char *base, struct fail *f)
+{
+	_cleanup_close_ int dir = open(mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int r;
+
+	if (dir < 0)
+		return fail_set(f, errno, "open %s", mount);
+	r = dir_make(dir, base, 0755);
+	return r < 0 ? fail_set(f, r, "make control group %s/%s", mount, base) : r;
+}
+
+/* Hands the controllers that limits need down to the children of a v2 group. */
+int cg_enable_v2(int dir, struct fail *f)
+{
+	char have[256];
+	int r = file_read(dir, "cgroup.controllers", have, sizeof(have));
+
+	if (r < 0)
+		return fail_set(f, r, "read cgroup.controllers");
+	for (int c = 0; c < CG_FREEZER; c++) {
+		if (!strstr(have, cg_ctrl_name[c]))
+			return fail_set(f, ENOTSUP, "control group controller %s", cg_ctrl_name[c]);
+		r = file_write(dir, "cgroup.subtree_control", "+%s", cg_ctrl_name[c]);
+		if (r < 0)
+			return fail_set(f, r, "enable the controller %s", cg_ctrl_name[c]);
+	}
+	return 0;
+}
+
+static bool carries_controllers(const char *v2)
+{
+	_cleanup_close_ int dir = open(v2, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char have[256] = "";
+
+	return dir >= 0 && file_read(dir, "cgroup.controllers", have, sizeof(have)) == 0 &&
+	       strstr(have, "memory") && strstr(have, "pids");
+}
+
+static int open_v2(struct cg *cg, const struct mounts *m, const char *base, struct fail *f)
+{
+	_cleanup_close_ int top = open(m->v2, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int r;
+
+	cg->mode = CG_V2;
+	if (top < 0)
+		return fail_set(f, errno, "open %s", m->v2);
+	r = cg_enable_v2(top, f);
+	if (r == 0 && (cg->base2 = open_base(m->v2, base, f)) < 0)
+		r = cg->base2;
+	return r < 0 ? r : cg_enable_v2(cg->base2, f);
+}
+
+static int open_v1(struct cg *cg, const struct mounts *m, const char *base, struct fail *f)
+{
+	for (int c = 0; c < CG_CTRLS; c++) {
+		if (c == CG_FREEZER && cg->base2 >= 0)
+			continue; /* cgroup2 freezes and kills */
+		if (!m->v1[c][0])
+			return fail_set(f, ENOTSUP, "control group controller %s", cg_ctrl_name[c]);
+		cg->base1[c] = open_base(m->v1[c], base, f);
+		if (cg->base1[c] < 0)
+			return cg->base1[c];
+		_cleanup_close_ int svc = dir_make(cg->base1[c], "svc", 0755);
+		int r = svc < 0 ? svc : file_write(svc, "cgroup.procs", "0");
+		if (r < 0)
+			return fail_set(f, r, "enter the %s control group svc", cg_ctrl_name[c]);
+	}
+	return 0;
+}
+
+int cg_open(struct cg *cg, const char *state_dir, struct fail *f)
+{
+	struct mounts m;
+	char *base = cg->base;
+	int r = find_mounts(&m);
+
+	if (r < 0)
+		return fail_set(f, r, "read the mount table");
+	base_name(base, sizeof(cg->base), state_dir);
+	cg->cheap_moves = m.cheap_moves;
+	if (m.v2[0] && carries_controllers(m.v2))
+		return open_v2(cg, &m, base, f);
+	cg->mode = m.v2[0] ? CG_HYBRID : CG_V1;
+	if (m.v2[0] && (cg->base2 = open_base(m.v2, base, f)) < 0)
+		return cg->base2;
+	return open_v1(cg, &m, base, f);
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+/* The janitor: a child of the broker that clears away what has ended, one after another. When the
+ * broker goes it finishes its queue and takes the empty base groups away. */
+#include "sandboxd/priv/broker.h"
+
+#include "common/sys/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+static void clear_files(const struct build_env *env, const char *id)
+{
+	int r = area_remove(&env->areas, id);
+
+	if (r < 0)
+		fprintf(stderr, "<warn> sbx-priv: disk area of %s stays: %s\n", id, strerror(-r));
+	/* The record last: as long as anything is left, the next sweep finds it. */
+	if (unlinkat(env->boxes, id, 0) < 0 && errno != ENOENT)
+		fprintf(stderr, "<warn> sbx-priv: record of %s stays: %s\n", id, strerror(errno));
+}
+
+static void clear_away(const struct build_env *env, const struct janitor_job *c)
+{
+	char name[BOX_NAME_MAX];
+	int r = 0;
+
+	if (c->has_block) {
+		box_group(name, c->block);
+		r = cg_remove(&env->cg, name);
+		box_pool(name, c->block);
+		(void)area_remove(&env->areas, name);
+	}
+	if (r < 0)
+		fprintf(stderr, "<warn> sbx-priv: control groups n%u stay: %s\n", c->block,
+			strerror(-r));
+	if (c->id[0])
+		clear_files(env, c->id);
+}
+
+static void janitor(struct build_env *env, int sock)
+{
+	struct janitor_job c;
+	ssize_t n;
+
+	while ((n = recv(sock, &c, sizeof(c), 0)) == sizeof(c) || (n < 0 && errno == EINTR)) {
+		if (n < 0)
+			continue;
+		clear_away(env, &c);
+		(void)send(sock, &c, sizeof(c), MSG_NOSIGNAL);
+	}
+	cg_close(&env->cg);
+	_exit(0);
+}
+
+int janitor_start(struct broker *b, struct fail *f)
+{
+	int sv[2];
+	pid_t pid;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv) < 0)
+		return fail_set(f, errno, "make a socket pair");
+	pid = fork();
+	if (pid < 0)
+		return fail_set(f, errno, "start the janitor");
+	if (pid == 0) {
+		broker_leave(b, -1);
+		close(sv[0]);
+		janitor(&b->env, sv[1]);
+	}
+	close(sv[1]);
+	b->janitor = sv[0];
+	return 0;
+}
