@@ -79,5 +79,6 @@ $(O)/images/base.tar: scripts/image-base
 	$(Q)scripts/image-base $@
 
 include mk/tests.mk
+include mk/fuzz.mk
 include mk/targets.mk
 -include $(shell find $(O) -name '*.d' 2>/dev/null)

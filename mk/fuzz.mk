@@ -13,7 +13,7 @@ $(O)/obj/tests/fuzz/llvm_%.o: tests/fuzz/llvm.c
 $(FUZZ_BINS): $(O)/fuzz/%: $(O)/obj/tests/fuzz/fuzz_%.o $(O)/obj/tests/fuzz/llvm_%.o $(O)/tests/libtest.a
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(O)/tests/libtest.a $(O)/tests/libtest.a \
-		-lcmocka $(LIBS_sandboxd) $(LIBS_sbxfs)
+		-lcmocka $(LIBS_sandboxd) $(LIBS_client)
 fuzz-bins: $(FUZZ_BINS)
 fuzz: ## fuzz every parser of untrusted bytes for FUZZ_SECS each (needs clang)
 	@$(MAKE) --no-print-directory O=$(O)-fuzz CC='clang -fsanitize=fuzzer-no-link' SAN=asan fuzz-bins

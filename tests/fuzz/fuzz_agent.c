@@ -54,8 +54,8 @@ static void talk(struct agent *a, int fd)
 		};
 		(void)fd_send_full(fd, &ok, sizeof(ok), 1000);
 	}
-	/* A call speaks first; events do not wait. */
-	if (h.kind != PROTO_EVENTS && recv(fd, in, sizeof(in), 0) <= 0)
+	/* A call speaks first; events do not wait, nor does who awaits a greeting. */
+	if (a->honest && h.kind != PROTO_EVENTS && recv(fd, in, sizeof(in), 0) <= 0)
 		return;
 	size_t n = next_words(a, buf, sizeof(buf));
 	if (n)
