@@ -36,7 +36,8 @@ static size_t next_words(struct agent *a, uint8_t *buf, size_t max)
 
 	pthread_mutex_lock(&a->lock);
 	p = supply_piece(&a->say, max, &n);
-	memcpy(buf, p, n);
+	if (n)
+		memcpy(buf, p, n);
 	pthread_mutex_unlock(&a->lock);
 	return n;
 }
@@ -149,6 +150,14 @@ static void make_calls(struct guest *g, unsigned which)
 	}
 }
 
+static void let_say(struct agent *a, struct supply what, bool honest)
+{
+	pthread_mutex_lock(&a->lock);
+	a->honest = honest;
+	a->say = what;
+	pthread_mutex_unlock(&a->lock);
+}
+
 int fuzz_agent(const uint8_t *data, size_t size)
 {
 	static const struct guest_watch watch = { on_number, on_number, on_gone };
@@ -159,17 +168,16 @@ int fuzz_agent(const uint8_t *data, size_t size)
 	struct guest *g = NULL;
 	struct err e = ERR_NULL;
 
-	pthread_mutex_lock(&a->lock);
-	a->honest = !(which & 128);
-	a->say = in;
-	pthread_mutex_unlock(&a->lock);
+	let_say(a, in, !(which & 128));
 	if (guest_connect(a->hub, a->dirfd, secret, 7, &watch, a, &g, &e) < 0) {
 		promise(e.code != ERR_NONE);
+		let_say(a, (struct supply){ 0 }, true);
 		return 0;
 	}
 	make_calls(g, which);
 	guest_shutdown(g);
 	promise(guest_signal(g, 1, 9, false, &e) == -1 && e.code == ERR_CONFLICT);
 	guest_free(g);
+	let_say(a, (struct supply){ 0 }, true); /* the bytes are the caller's */
 	return 0;
 }
