@@ -12,7 +12,7 @@ static int judge(struct exchange *x, CURLcode rc, struct sbx_error *e)
 	if (rc == CURLE_OK && !x->header_done)
 		rc = CURLE_GOT_NOTHING;
 	x->r->status = x->status;
-	if (x->broken && x->status / 100 != 2 && x->body.len) /* enough of an error to tell */
+	if (x->broken && x->header_done && x->status / 100 != 2) /* enough of an error to tell */
 		return sbx_fail_answer(e, x->status, NULL, 0);
 	if (x->broken)
 		sbx_fail_shape(e, x->broken);

@@ -144,7 +144,10 @@ static CURLcode fill(struct talk *t)
 	for (;;) {
 		short got;
 		ssize_t n;
-		CURLcode rc;
+		/* Before the first byte there is nothing to take yet; later there mostly is. */
+		CURLcode rc = t->answered ? CURLE_OK : wait_io(t, POLLIN, &got);
+		if (rc != CURLE_OK)
+			return rc;
 		if (c->len == WIRE_IN)
 			return CURLE_WEIRD_SERVER_REPLY;
 		n = recv(c->fd, c->in + c->len, WIRE_IN - c->len, MSG_DONTWAIT);

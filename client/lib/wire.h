@@ -6,7 +6,7 @@
 #include "client/lib/internal.h"
 
 #define WIRE_HEAD_MAX (2 * 1024 * 1024) /* of a request; paths may be long */
-#define WIRE_IN       65536 /* bytes of a connection's input buffer; a header line must fit */
+#define WIRE_IN       262144            /* bytes of a connection's input buffer; a header line must fit */
 
 /* Connects to the handle's unix socket within its connect timeout; -errno (EINTR: cancelled). */
 int wire_connect(const struct sbx *s, bool (*cancelled)(void *arg), void *arg);
