@@ -45,7 +45,7 @@ struct http_server {
 	/* under lock */
 	struct conn *conns;
 	unsigned nconns, open, upgrades;
-	bool quit;
+	bool quit, sweeper_sleeps;
 	_Atomic bool stopping;
 };
 

@@ -71,10 +71,14 @@ static void wait_ms(struct http_server *s, int64_t ms)
 	pthread_cond_timedwait(&s->changed, &s->lock, &t);
 }
 
+/* It sleeps for good only after a while without connections, so that one now and then does not have
+ * to wake it. */
+#define QUIET_TICKS 40
 static void *sweeper_main(void *arg)
 {
 	struct http_server *s = arg;
 	int64_t tick = s->conf.header_timeout_ms / 8;
+	unsigned quiet = 0;
 
 	if (tick > 250)
 		tick = 250;
@@ -83,10 +87,14 @@ static void *sweeper_main(void *arg)
 	pthread_mutex_lock(&s->lock);
 	while (!s->quit) {
 		sweep(s);
-		if (s->conns)
+		quiet = s->conns ? 0 : quiet + 1;
+		if (quiet < QUIET_TICKS) {
 			wait_ms(s, tick);
-		else
-			pthread_cond_wait(&s->changed, &s->lock);
+			continue;
+		}
+		s->sweeper_sleeps = true;
+		pthread_cond_wait(&s->changed, &s->lock);
+		s->sweeper_sleeps = false;
 	}
 	pthread_mutex_unlock(&s->lock);
 	return NULL;
@@ -107,7 +115,8 @@ static struct conn *conn_new(struct http_server *s, struct MHD_Connection *mhd)
 	}
 	c->server = s;
 	c->fd = fd->connect_fd;
-	/* Both fail on unix sockets, which need neither. A peer that has vanished is found in time. */
+	/* Both fail on unix sockets, which need neither. A peer that has vanished is found in time.
+	 */
 	(void)setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	(void)setsockopt(c->fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
 	conn_waits(c, s->conf.header_timeout_ms, true);
@@ -142,7 +151,7 @@ static void conn_started(struct http_server *s, struct MHD_Connection *mhd, void
 	c->next = s->conns;
 	if (c->next)
 		c->next->prev = c;
-	else
+	if (s->sweeper_sleeps)
 		pthread_cond_broadcast(&s->changed);
 	s->conns = c;
 	c->over_limit = ++s->nconns > s->conf.max_connections;
