@@ -19,7 +19,7 @@ SERVERLIB := common/http common/db sandboxd/store sandboxd/proto sandboxd/backen
 CLIENTLIB := client/lib
 
 LIBS_sandboxd := -lmicrohttpd -lgnutls -ljansson -lsqlite3 -lcrypto -lssl -lpthread
-LIBS_priv     := -larchive -lseccomp
+LIBS_priv     := -lseccomp
 # libcurl is loaded at run time, for TCP and TLS endpoints only: client/lib/curl_load.h.
 LIBS_client   := -ljansson -lpthread
 LIBS_sbxfs    := $(shell pkg-config --libs fuse3 2>/dev/null || echo -lfuse3) $(LIBS_client)

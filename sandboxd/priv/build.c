@@ -31,6 +31,8 @@
 #define GUEST_UID 1001
 #endif
 
+#define WORKER_STACK 65536
+
 struct builder {
 	const struct build_env *env;
 	const struct build_shape *shape;
@@ -205,40 +207,50 @@ static int await_first(struct builder *b, bool at_exec)
 
 /* --- the file worker ------------------------------------------------------------------------- */
 
-static void worker_main(struct builder *b, int control)
+struct worker_args {
+	struct builder *b;
+	int far, near;
+};
+
+/* Runs in the builder's memory until it executes (vfork): copying that would cost more than all the
+ * rest of this. The descriptors are its own. */
+static int worker_main(void *arg)
 {
+	struct worker_args *a = arg;
+	struct builder *b = a->b;
 	int prog = fcntl(b->env->program[PROG_WORKER], F_DUPFD_CLOEXEC, 64);
 	struct fail f = { 0 };
 
+	close(a->near);
+	close(b->sync);
+	close(b->init_fd);
+	close(b->broker);
 	/* Guest's users and mounts, but outside its pid namespace: nothing in there sees it. */
 	if (setns(b->first_pidfd, CLONE_NEWUSER | CLONE_NEWNS) < 0)
 		fail_set(&f, errno, "enter the guest's mount namespace");
-	else if (place_fds(&control, 1, &f) == 0 && close_range(4, ~0u, CLOSE_RANGE_CLOEXEC) == 0 &&
+	else if (place_fds(&a->far, 1, &f) == 0 && close_range(4, ~0u, CLOSE_RANGE_CLOEXEC) == 0 &&
 		 drop_rights(DROP_WORKER, &b->env->filter, &f) == 0)
 		exec_program(prog, "sbx-worker", "1001", "1001", "linux", &f);
-	fprintf(stderr, "sbx-priv: file worker: %s\n", f.text);
+	b->fail = f;
 	_exit(1);
 }
 
 static int start_worker(struct builder *b)
 {
+	_Alignas(16) char stack[WORKER_STACK];
+	struct worker_args a = { .b = b };
 	int sv[2];
 
 	if (pair(sv, &b->fail) < 0)
 		return -1;
-	b->worker = fork();
+	a.near = sv[0];
+	a.far = sv[1];
+	b->worker = clone(worker_main, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, &a);
 	if (b->worker < 0)
 		return fail_set(&b->fail, errno, "start the file worker");
-	if (b->worker == 0) {
-		close(sv[0]);
-		close(b->sync);
-		close(b->init_fd);
-		close(b->broker);
-		worker_main(b, sv[1]);
-	}
 	close(sv[1]);
 	b->worker_fd = sv[0];
-	return 0;
+	return b->fail.sys ? -b->fail.sys : 0;
 }
 
 /* --- first half ------------------------------------------------------------------------------ */

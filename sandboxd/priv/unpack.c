@@ -7,6 +7,7 @@
 
 #include <archive.h>
 #include <archive_entry.h>
+#include <dlfcn.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -32,6 +33,63 @@ void unpack_layer_name(char *buf, size_t size, const char *image, const struct s
 	for (size_t i = 0; i < sizeof(what); i++)
 		h = (h ^ ((const unsigned char *)what)[i]) * 1099511628211u;
 	snprintf(buf, size, "%s.%016llx", image, (unsigned long long)h);
+}
+
+/* --- the library ----------------------------------------------------------------------------- */
+
+/* Loaded only here, in a child: the broker stays free of it and of the many libraries that it
+ * brings along, and every fork of the broker stays cheap. */
+#define CALLS(X)                                                                                   \
+	X(archive_read_new)                                                                        \
+	X(archive_write_disk_new)                                                                  \
+	X(archive_read_support_format_tar)                                                         \
+	X(archive_read_support_filter_all)                                                         \
+	X(archive_read_set_options)                                                                \
+	X(archive_write_disk_set_options)                                                          \
+	X(archive_read_open_fd)                                                                    \
+	X(archive_write_close)                                                                     \
+	X(archive_read_free)                                                                       \
+	X(archive_write_free)                                                                      \
+	X(archive_read_data_block)                                                                 \
+	X(archive_write_data_block)                                                                \
+	X(archive_errno)                                                                           \
+	X(archive_error_string)                                                                    \
+	X(archive_write_header)                                                                    \
+	X(archive_write_finish_entry)                                                              \
+	X(archive_read_next_header)                                                                \
+	X(archive_entry_filetype)                                                                  \
+	X(archive_entry_hardlink)                                                                  \
+	X(archive_entry_pathname)                                                                  \
+	X(archive_entry_uid)                                                                       \
+	X(archive_entry_gid)                                                                       \
+	X(archive_entry_set_hardlink)                                                              \
+	X(archive_entry_set_pathname)                                                              \
+	X(archive_entry_size)
+struct lib {
+#define X(name) __typeof__(&(name)) name;
+	CALLS(X)
+#undef X
+};
+
+static int load(struct lib *l, struct fail *f)
+{
+	static const char *const symbols[] = {
+#define X(name) #name,
+		CALLS(X)
+#undef X
+	};
+	void *so = dlopen("libarchive.so.13", RTLD_NOW | RTLD_LOCAL);
+	void *p;
+
+	if (!so)
+		return fail_set(f, ENOENT, "load libarchive (package libarchive13)");
+	for (size_t i = 0; i < ARRAY_LEN(symbols); i++) {
+		p = dlsym(so, symbols[i]);
+		if (!p)
+			return fail_set(f, ENOSYS, "libarchive lacks %s", symbols[i]);
+		memcpy((char *)l + i * sizeof(p), &p, sizeof(p));
+	}
+	return 0;
 }
 
 /* --- names ----------------------------------------------------------------------------------- */
@@ -62,112 +120,116 @@ static const char *clean_name(const char *name, char *buf, size_t size)
 	return buf;
 }
 
-static bool wanted_type(struct archive_entry *e)
+static bool wanted_type(const struct lib *l, struct archive_entry *e)
 {
-	mode_t t = archive_entry_filetype(e);
+	mode_t t = l->archive_entry_filetype(e);
 
-	return archive_entry_hardlink(e) || t == AE_IFREG || t == AE_IFDIR || t == AE_IFLNK;
+	return l->archive_entry_hardlink(e) || t == AE_IFREG || t == AE_IFDIR || t == AE_IFLNK;
 }
 
 /* 1: write it, 0: leave it out, < 0: the archive is refused. */
-static int check_entry(struct archive_entry *e, struct fail *f)
+static int check_entry(const struct lib *l, struct archive_entry *e, struct fail *f)
 {
 	char path[4096], link[4096];
-	const char *name = clean_name(archive_entry_pathname(e), path, sizeof(path));
+	const char *name = clean_name(l->archive_entry_pathname(e), path, sizeof(path));
 
 	if (!name)
 		return fail_set(f, EINVAL, "archive entry with a name that leads out");
-	if (!wanted_type(e) || (!*name && archive_entry_filetype(e) != AE_IFDIR))
+	if (!wanted_type(l, e) || (!*name && l->archive_entry_filetype(e) != AE_IFDIR))
 		return 0;
-	if (archive_entry_uid(e) < 0 || archive_entry_uid(e) > 65535 || archive_entry_gid(e) < 0 ||
-		archive_entry_gid(e) > 65535)
+	if (l->archive_entry_uid(e) < 0 || l->archive_entry_uid(e) > 65535 ||
+		l->archive_entry_gid(e) < 0 || l->archive_entry_gid(e) > 65535)
 		return fail_set(f, EINVAL, "archive entry with an owner above 65535");
-	if (archive_entry_hardlink(e)) {
-		const char *to = clean_name(archive_entry_hardlink(e), link, sizeof(link));
+	if (l->archive_entry_hardlink(e)) {
+		const char *to = clean_name(l->archive_entry_hardlink(e), link, sizeof(link));
 		if (!to || !*to)
 			return fail_set(f, EINVAL, "archive link that leads out");
-		archive_entry_set_hardlink(e, to);
+		l->archive_entry_set_hardlink(e, to);
 	}
-	archive_entry_set_pathname(e, *name ? name : ".");
+	l->archive_entry_set_pathname(e, *name ? name : ".");
 	return 1;
 }
 
 /* --- archive --------------------------------------------------------------------------------- */
 
-static int copy_data(struct archive *in, struct archive *out, int64_t *total, struct fail *f)
+static int copy_data(const struct lib *l, struct archive *in, struct archive *out, int64_t *total,
+	struct fail *f)
 {
 	const void *buf;
 	size_t len;
 	int64_t pos;
 	int r;
 
-	while ((r = archive_read_data_block(in, &buf, &len, &pos)) == ARCHIVE_OK) {
+	while ((r = l->archive_read_data_block(in, &buf, &len, &pos)) == ARCHIVE_OK) {
 		*total += (int64_t)len;
 		if (*total > BYTES_MAX)
 			return fail_set(f, EFBIG, "archive");
-		if (archive_write_data_block(out, buf, len, pos) < ARCHIVE_OK)
-			return fail_set(
-				f, archive_errno(out), "write: %.100s", archive_error_string(out));
+		if (l->archive_write_data_block(out, buf, len, pos) < ARCHIVE_OK)
+			return fail_set(f, l->archive_errno(out), "write: %.100s",
+				l->archive_error_string(out));
 	}
-	return r == ARCHIVE_EOF ? 0 : fail_set(f, EIO, "read: %.100s", archive_error_string(in));
+	return r == ARCHIVE_EOF ? 0 : fail_set(f, EIO, "read: %.100s", l->archive_error_string(in));
 }
 
-static int write_entry(struct archive *in, struct archive *out, struct archive_entry *e,
-	int64_t *total, struct fail *f)
+static int write_entry(const struct lib *l, struct archive *in, struct archive *out,
+	struct archive_entry *e, int64_t *total, struct fail *f)
 {
-	int r = check_entry(e, f);
+	int r = check_entry(l, e, f);
 
 	if (r <= 0)
 		return r;
-	if (archive_write_header(out, e) < ARCHIVE_OK)
-		return fail_set(f, archive_errno(out), "unpack: %.100s", archive_error_string(out));
-	if (archive_entry_size(e) > 0 && !archive_entry_hardlink(e))
-		r = copy_data(in, out, total, f);
-	if (r >= 0 && archive_write_finish_entry(out) < ARCHIVE_OK)
-		return fail_set(f, archive_errno(out), "unpack: %.100s", archive_error_string(out));
+	if (l->archive_write_header(out, e) < ARCHIVE_OK)
+		return fail_set(
+			f, l->archive_errno(out), "unpack: %.100s", l->archive_error_string(out));
+	if (l->archive_entry_size(e) > 0 && !l->archive_entry_hardlink(e))
+		r = copy_data(l, in, out, total, f);
+	if (r >= 0 && l->archive_write_finish_entry(out) < ARCHIVE_OK)
+		return fail_set(
+			f, l->archive_errno(out), "unpack: %.100s", l->archive_error_string(out));
 	return r < 0 ? r : 0;
 }
 
-static int copy_archive(struct archive *in, struct archive *out, struct fail *f)
+static int copy_archive(
+	const struct lib *l, struct archive *in, struct archive *out, struct fail *f)
 {
 	struct archive_entry *e;
 	int64_t total = 0;
 	int r = 0, status;
 	long entries = 0;
 
-	while ((status = archive_read_next_header(in, &e)) == ARCHIVE_OK && r == 0) {
+	while ((status = l->archive_read_next_header(in, &e)) == ARCHIVE_OK && r == 0) {
 		if (++entries > ENTRIES_MAX)
 			return fail_set(f, EFBIG, "archive");
-		r = write_entry(in, out, e, &total, f);
+		r = write_entry(l, in, out, e, &total, f);
 	}
 	if (r == 0 && status != ARCHIVE_EOF)
-		return fail_set(f, EINVAL, "read: %.100s", archive_error_string(in));
+		return fail_set(f, EINVAL, "read: %.100s", l->archive_error_string(in));
 	return r;
 }
 
-static int unpack_tar(int tar, struct fail *f)
+static int unpack_tar(const struct lib *l, int tar, struct fail *f)
 {
-	struct archive *in = archive_read_new(), *out = archive_write_disk_new();
+	struct archive *in = l->archive_read_new(), *out = l->archive_write_disk_new();
 	int r = -ENOMEM;
 
 	if (in && out) {
-		archive_read_support_format_tar(in);
-		archive_read_support_filter_all(in);
+		l->archive_read_support_format_tar(in);
+		l->archive_read_support_filter_all(in);
 		/* Names are bytes: no conversion, and so nothing that would be loaded for one. */
-		archive_read_set_options(in, "hdrcharset=BINARY");
-		archive_write_disk_set_options(out,
+		l->archive_read_set_options(in, "hdrcharset=BINARY");
+		l->archive_write_disk_set_options(out,
 			ARCHIVE_EXTRACT_OWNER | ARCHIVE_EXTRACT_PERM | ARCHIVE_EXTRACT_TIME |
 				ARCHIVE_EXTRACT_XATTR | ARCHIVE_EXTRACT_UNLINK |
 				ARCHIVE_EXTRACT_SECURE_SYMLINKS | ARCHIVE_EXTRACT_SECURE_NODOTDOT |
 				ARCHIVE_EXTRACT_SECURE_NOABSOLUTEPATHS);
-		r = archive_read_open_fd(in, tar, 65536) == ARCHIVE_OK
-			    ? copy_archive(in, out, f)
-			    : fail_set(f, EINVAL, "read: %.100s", archive_error_string(in));
-		if (archive_write_close(out) != ARCHIVE_OK && r == 0)
-			r = fail_set(f, EIO, "unpack: %.100s", archive_error_string(out));
+		r = l->archive_read_open_fd(in, tar, 65536) == ARCHIVE_OK
+			    ? copy_archive(l, in, out, f)
+			    : fail_set(f, EINVAL, "read: %.100s", l->archive_error_string(in));
+		if (l->archive_write_close(out) != ARCHIVE_OK && r == 0)
+			r = fail_set(f, EIO, "unpack: %.100s", l->archive_error_string(out));
 	}
-	archive_read_free(in);
-	archive_write_free(out);
+	l->archive_read_free(in);
+	l->archive_write_free(out);
 	return r;
 }
 
@@ -220,7 +282,8 @@ static int give_up_rights(const struct unpack_env *env, struct fail *f)
 	return r < 0 ? fail_set(f, r, "install the system call filter") : 0;
 }
 
-static void jailed(const struct unpack_env *env, int tar, const char *dir, int out)
+static void jailed(
+	const struct unpack_env *env, const struct lib *l, int tar, const char *dir, int out)
 {
 	struct fail f = { 0 };
 	int in = fcntl(tar, F_DUPFD, 32), answer = fcntl(out, F_DUPFD, 32), root;
@@ -233,14 +296,15 @@ static void jailed(const struct unpack_env *env, int tar, const char *dir, int o
 		answer = 4;
 		umask(0);
 		root = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		if (give_up_rights(env, &f) == 0 && unpack_tar(in, &f) == 0)
+		if (give_up_rights(env, &f) == 0 && unpack_tar(l, in, &f) == 0)
 			unpack_fixup(root, &f);
 	}
 	ssize_t n = write(answer, &f, sizeof(f));
 	_exit(n == sizeof(f) && !f.sys ? 0 : 1);
 }
 
-static int run_jail(const struct unpack_env *env, int tar, const char *dir, struct fail *f)
+static int run_jail(
+	const struct unpack_env *env, const struct lib *l, int tar, const char *dir, struct fail *f)
 {
 	struct fail got = { 0 };
 	int p[2], status = 0;
@@ -251,7 +315,7 @@ static int run_jail(const struct unpack_env *env, int tar, const char *dir, stru
 		return fail_set(f, errno, "make a pipe");
 	pid = fork();
 	if (pid == 0)
-		jailed(env, tar, dir, p[1]);
+		jailed(env, l, tar, dir, p[1]);
 	close(p[1]);
 	n = pid < 0 ? -1 : read(p[0], &got, sizeof(got));
 	close(p[0]);
@@ -270,16 +334,19 @@ static int run_jail(const struct unpack_env *env, int tar, const char *dir, stru
 
 int unpack_import(const struct unpack_env *env, int tar, const char *layer, struct fail *f)
 {
+	struct lib l;
 	char tmp[160];
 	int dir, r;
 
 	signal(SIGCHLD, SIG_DFL);
+	if (load(&l, f) < 0)
+		return -f->sys;
 	snprintf(tmp, sizeof(tmp), ".%s.tmp", layer);
 	(void)fake_tree_remove(env->layers, tmp);
 	dir = dir_make(env->layers, tmp, 0755);
 	if (dir < 0)
 		return fail_set(f, dir, "make the layer's folder");
-	r = run_jail(env, tar, tmp, f);
+	r = run_jail(env, &l, tar, tmp, f);
 	if (r == 0 && syncfs(dir) < 0)
 		r = fail_set(f, errno, "sync the layer");
 	close(dir);
