@@ -73,6 +73,25 @@ guest() {
 	[ "$(get /root/secret)" = x ]
 }
 
+@test "modes, owners and times of every kind of file are changed" {
+	guest 'mkdir meta; : > meta/f; mkdir meta/d; mkfifo meta/p; ln -s f meta/l'
+	ops() {
+		api -X POST -H 'Content-Type: application/json' -d "{\"ops\":[$1]}" "$S/fs/ops" |
+			jq -r '.results[] | .error.errno // "ok"' | tr '\n' ' '
+	}
+	for f in f d p; do
+		[ "$(ops "{\"op\":\"chmod\",\"path\":\"/sandbox/home/meta/$f\",\"mode\":\"0700\"},
+			{\"op\":\"utimes\",\"path\":\"/sandbox/home/meta/$f\",\"mtime\":\"86400.5\"},
+			{\"op\":\"chown\",\"path\":\"/sandbox/home/meta/$f\",\"uid\":7,\"gid\":8}")" = "ok ok ok " ]
+	done
+	[ "$(ops '{"op":"utimes","path":"/sandbox/home/meta/l","mtime":"86400"},
+		{"op":"chown","path":"/sandbox/home/meta/l","uid":7},
+		{"op":"chmod","path":"/sandbox/home/meta/l","mode":"0700"}')" = "ok ok EOPNOTSUPP " ]
+	[ "$(guest 'stat -c "%a %u %g %Y" meta/f meta/d meta/p')" = "$(yes '700 7 8 86400' | head -n 3)" ]
+	[ "$(ops '{"op":"truncate","path":"/sandbox/home/meta/f","size":5},
+		{"op":"mknod","path":"/sandbox/home/meta/dev","type":"chr"}')" = "ok EPERM " ]
+}
+
 @test "a directory swapped for a link outside never leads there" {
 	mkdir -m 755 "$D/host"
 	echo HOST >"$D/host/f"
