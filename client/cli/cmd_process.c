@@ -3,6 +3,7 @@
 
 #include "common/sys/mem.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <string.h>
 
@@ -59,10 +60,22 @@ int cmd_process_show(struct cli *c)
 	return ask_show(c, "GET", process_path(c, ""), NULL, put_members);
 }
 
+/* "TERM" also as kill(1) takes it: "term", "SIGTERM". */
 int cmd_signal(struct cli *c)
 {
-	return ask_show(c, "POST", process_path(c, "/signal"),
-		json_pack("{s:s}", "signal", c->n_pos > 2 ? c->pos[2] : "TERM"), NULL);
+	const char *given = c->n_pos > 2 ? c->pos[2] : "TERM";
+	char name[16];
+	size_t n = 0;
+
+	if (!strncasecmp(given, "SIG", 3))
+		given += 3;
+	while (given[n] && n + 1 < sizeof(name)) {
+		name[n] = (char)toupper((unsigned char)given[n]);
+		n++;
+	}
+	name[n] = '\0';
+	return ask_show(
+		c, "POST", process_path(c, "/signal"), json_pack("{s:s}", "signal", name), NULL);
 }
 
 static ssize_t from_stdin(void *arg, void *buf, size_t max)
@@ -87,7 +100,9 @@ int cmd_stdin(struct cli *c)
 		.body_type = "application/octet-stream" };
 	struct sbx_error e;
 
-	return path && sbx_call(c->s, &q, NULL, &e) == 0 ? 0 : fail(&e);
+	if (!path)
+		return complain(1, "out of memory");
+	return sbx_call(c->s, &q, NULL, &e) == 0 ? 0 : fail(&e);
 }
 
 /* Output as it is kept and as it comes. */

@@ -6,6 +6,7 @@
 #include "client/cli/cmds.h"
 #include "common/sys/mem.h"
 
+#include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
 #include <string.h>
@@ -43,11 +44,24 @@ static int dispatch(struct cli *c)
 	return c->cmd->run(c);
 }
 
+/* A descriptor that we open must never take the place of a missing standard stream. */
+static void fill_streams(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd > STDERR_FILENO)
+		close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	struct cli c = { 0 };
 	int code;
 
+	fill_streams();
 	setlocale(LC_CTYPE, "");
 	/* A closed pipe is met as a failed write, so that a remote command can be ended as well. */
 	signal(SIGPIPE, SIG_IGN);

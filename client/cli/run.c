@@ -6,7 +6,6 @@
 #include "common/sys/mem.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 
 /* The exit codes that shells give for commands which could not be started. */
@@ -151,7 +150,7 @@ int run_command(struct cli *c, const char *ref, const char *const *argv, const c
 		struct stream_conf conf = { .ref = ref,
 			.pid = pid,
 			.tty = tty,
-			.interactive = fcntl(STDIN_FILENO, F_GETFD) >= 0,
+			.interactive = true,
 			.timeout_secs = (int)secs,
 			.kill_on_stop = true };
 		code = attach(c, &conf);
@@ -185,14 +184,14 @@ int cmd_sh(struct cli *c)
 
 int cmd_attach(struct cli *c)
 {
-	long long pid = number_of(c->pos[1], INT64_MAX, "PID");
 	_cleanup_json_ json_t *v = NULL;
-	struct stream_conf conf = { .ref = c->pos[0], .pid = pid, .interactive = true };
+	struct stream_conf conf = { .ref = c->pos[0], .interactive = true };
 
-	if (pid < 0 ||
-		ask_json(c, "GET", sbx_path("/v1/sandboxes/%s/processes/%lld", c->pos[0], pid),
-			NULL, &v) < 0)
+	/* The name of a process becomes its number, which signals and messages use. */
+	if (ask_json(c, "GET", sbx_path("/v1/sandboxes/%s/processes/%s", c->pos[0], c->pos[1]),
+		    NULL, &v) < 0)
 		return EXIT_OURS;
+	conf.pid = json_integer_value(json_object_get(v, "pid"));
 	conf.tty = json_is_true(json_object_get(v, "tty")) && isatty(STDIN_FILENO);
 	return attach(c, &conf);
 }

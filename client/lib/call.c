@@ -30,6 +30,17 @@ static int judge(struct exchange *x, CURLcode rc, struct sbx_error *e)
 	return -1;
 }
 
+/* Nothing of a request may add lines to it. */
+static bool request_ok(const struct sbx_request *q)
+{
+	for (size_t i = 0; q->headers && q->headers[i]; i++)
+		if (strpbrk(q->headers[i], "\r\n") || !strchr(q->headers[i], ':'))
+			return false;
+	return q->method && *q->method &&
+	       !q->method[strspn(q->method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ")] &&
+	       !(q->body_type && strpbrk(q->body_type, "\r\n")) && sbx_path_ok(q->path);
+}
+
 int sbx_call(
 	struct sbx *s, const struct sbx_request *q, struct sbx_response *ret, struct sbx_error *e)
 {
@@ -40,8 +51,9 @@ int sbx_call(
 	CURLcode rc;
 	int bad;
 
-	if (!sbx_path_ok(q->path))
-		return sbx_fail(e, "invalid_request", EINVAL, "a request's path must be encoded");
+	if (!request_ok(q))
+		return sbx_fail(e, "invalid_request", EINVAL,
+			"a request needs a method, an encoded path and headers of one line each");
 	c = sbx_conn_take(s);
 	if (!c)
 		return sbx_fail(e, "internal", ENOMEM, "out of memory");

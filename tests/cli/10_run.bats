@@ -153,6 +153,22 @@ teardown_file() { cli_stop; }
 	[[ $output == *hello* ]]
 }
 
+@test "a missing standard stream does not confuse the others" {
+	run timeout 10 sh -c "exec '$O/bin/sbx' run box sh -c 'cat; echo done' <&-"
+	[ "$output" = done ]
+	run timeout 10 sh -c "'$O/bin/sbx' run box sh -c 'exit 3' <&- >&- 2>&-"
+	[ "$status" -eq 3 ]
+}
+
+@test "signals are named as kill(1) takes them" {
+	pid=$(sbx run -d box sleep 30)
+	sbx kill box "$pid" sigterm
+	run sbx wait box "$pid"
+	[ "$status" -eq 143 ]
+	run sbx kill box "$pid" USR1
+	[ "$status" -eq 1 ]
+}
+
 @test "-t gives a terminal of our size" {
 	run script -qec "stty rows 33 cols 77; '$O/bin/sbx' run -t box stty size" /dev/null
 	[[ $output == *"33 77"* ]]

@@ -376,6 +376,30 @@ static void a_path_that_could_split_a_request_is_refused(void **state)
 	sbx_close(s);
 }
 
+static void a_header_or_method_that_could_split_a_request_is_refused(void **state)
+{
+	static const char *const lines[] = { "X: y\r\nZ: z", NULL };
+	const struct sbx_request rows[] = {
+		{ .method = "GET", .path = "/", .headers = lines },
+		{ .method = "GET / HTTP/1.1\r\n", .path = "/" },
+		{ .method = "", .path = "/" },
+		{ .method = "PUT",
+			.path = "/",
+			.body = "x",
+			.body_len = 1,
+			.body_type = "a\r\nB: c" },
+	};
+	struct sbx *s = open_at("unix:///nonexistent/sock");
+	struct sbx_error e;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		assert_int_equal(sbx_call(s, &rows[i], NULL, &e), -1);
+		assert_int_equal(e.sys, EINVAL);
+	}
+	sbx_close(s);
+}
+
 static void paths_are_encoded_by_their_place(void **state)
 {
 	char *p = sbx_path(
@@ -615,6 +639,7 @@ int main(void)
 		cmocka_unit_test(a_body_given_up_is_an_interrupted_call),
 		cmocka_unit_test(a_post_without_a_body_names_no_type),
 		cmocka_unit_test(a_path_that_could_split_a_request_is_refused),
+		cmocka_unit_test(a_header_or_method_that_could_split_a_request_is_refused),
 		cmocka_unit_test(paths_are_encoded_by_their_place),
 		cmocka_unit_test(a_stream_loses_no_byte_behind_the_header),
 		cmocka_unit_test(a_refused_switch_is_the_servers_error),
