@@ -41,9 +41,9 @@ int value_lines(struct req *q, const char *value, size_t len, json_t **ret)
 	while (list && value < end) {
 		const char *nl = memchr(value, '\n', (size_t)(end - value));
 		size_t n = nl ? (size_t)(nl - value) : (size_t)(end - value);
-		json_t *s = n ? json_stringn(value, n) : NULL;
+		json_t *s = n && !memchr(value, '\0', n) ? json_stringn(value, n) : NULL;
 
-		if (n && (!s || memchr(value, '\0', n) || json_array_append_new(list, s) < 0)) {
+		if (n && (!s || json_array_append_new(list, s) < 0)) {
 			json_decref(list);
 			return refuse(q, EINVAL, "a line is not text");
 		}
