@@ -12,6 +12,9 @@
 #include <sys/socket.h>
 
 #define PROBE_LAYER ".probe"
+/* the contract's defaults; the first create tells what is really wanted */
+#define USUAL_MEMORY_MB 1024
+#define USUAL_DISK_MB 10240
 
 static struct job *start_builder(struct broker *b, const struct build_shape *shape)
 {
@@ -264,6 +267,14 @@ void op_create(struct broker *b, const struct priv_req *q, int fd)
 	fill(j, q);
 	if (j->step == STEP_SPARE)
 		claim_it(b, j);
+}
+
+void creates_expect(struct broker *b, const char *layer)
+{
+	if (b->shape.layer[0])
+		return;
+	b->shape = (struct build_shape){ .memory_mb = USUAL_MEMORY_MB, .disk_mb = USUAL_DISK_MB };
+	snprintf(b->shape.layer, sizeof(b->shape.layer), "%s", layer);
 }
 
 int creates_probe(struct broker *b, uint64_t tag)

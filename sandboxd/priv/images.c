@@ -17,6 +17,8 @@ static void answer(struct broker *b, uint64_t tag, const char *layer, const stru
 	struct priv_ans a = { 0 };
 
 	memcpy(a.layer, layer, sizeof(a.layer));
+	if (!f || !f->sys)
+		creates_expect(b, layer);
 	broker_answer(b, PRIV_IMAGE, tag, f, &a);
 }
 
