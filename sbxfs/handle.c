@@ -3,7 +3,7 @@
 #include "sbxfs/handle.h"
 
 #include "sbxfs/feed.h"
-#include "sbxfs/treefs.h"
+#include "sbxfs/listing.h"
 
 #include <stdlib.h>
 
@@ -25,7 +25,7 @@ void handle_free(struct mount *m, struct handle *h)
 	if (!h)
 		return;
 	feed_close(m, h->feed, h);
-	tree_dir_free(h->dir);
+	listing_unref(h->dir);
 	lister_fini(&h->list);
 	text_fini(&h->doc);
 	inode_unref(m, h->inode);

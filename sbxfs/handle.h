@@ -8,7 +8,7 @@
 
 struct feed;
 struct tree_file;
-struct tree_dir;
+struct listing;
 
 struct handle {
 	struct inode *inode; /* referenced */
@@ -30,7 +30,7 @@ struct handle {
 	bool listed;
 
 	struct tree_file *file; /* guest tree */
-	struct tree_dir *dir;
+	struct listing *dir;    /* guest directory: what is being read; under lock */
 };
 
 struct handle *handle_new(struct mount *m, struct inode *i, int flags);

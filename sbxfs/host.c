@@ -5,6 +5,7 @@
 #include "common/base/log.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,4 +78,29 @@ void host_read_ahead(const char *mountpoint)
 	fprintf(f, "%d\n", READ_AHEAD_KB);
 	if (fclose(f) != 0)
 		log_debug("read-ahead stays as it is: %s", strerror(errno));
+}
+
+static unsigned long long mask_of(int sig)
+{
+	return 1ull << (sig - 1);
+}
+
+bool host_is_signalled(pid_t thread)
+{
+	const unsigned long long benign = mask_of(SIGCHLD) | mask_of(SIGURG) | mask_of(SIGWINCH) |
+		mask_of(SIGCONT) | mask_of(SIGALRM) | mask_of(SIGVTALRM) | mask_of(SIGPROF) |
+		mask_of(SIGIO);
+	unsigned long long pending = 0, one;
+	char path[64], line[256];
+	FILE *f;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/status", (int)thread);
+	f = thread > 0 ? fopen(path, "re") : NULL;
+	if (!f)
+		return true;
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "SigPnd: %llx", &one) == 1 || sscanf(line, "ShdPnd: %llx", &one) == 1)
+			pending |= one;
+	fclose(f);
+	return pending & ~benign;
 }

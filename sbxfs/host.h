@@ -3,10 +3,17 @@
 #ifndef SBXFS_HOST_H
 #define SBXFS_HOST_H
 
+#include <stdbool.h>
+#include <sys/types.h>
+
 /* Takes away a mount of ours whose program died. */
 void host_detach_dead(const char *mountpoint);
 /* Lets the kernel read far ahead: at a distance of milliseconds its default is far too little. Needs
  * root; without it reads are right and slower. */
 void host_read_ahead(const char *mountpoint);
+
+/* Does a signal wait for that thread which is meant to stop it? The kernel tells us of any signal,
+ * also of an ended child or a changed window. True when it cannot be known. */
+bool host_is_signalled(pid_t thread);
 
 #endif

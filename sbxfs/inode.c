@@ -3,6 +3,7 @@
 #include "sbxfs/inode.h"
 
 #include "sbxfs/inodes.h"
+#include "sbxfs/listing.h"
 #include "sbxfs/nodes.h"
 
 #include <errno.h>
@@ -70,6 +71,7 @@ int inodes_new(struct mount *m, struct inodes **ret)
 static void inode_free(struct inode *i)
 {
 	pthread_mutex_destroy(&i->tree_lock);
+	listing_unref(i->listing);
 	free(i->arg);
 	free(i->data);
 	free(i);

@@ -15,6 +15,7 @@
 
 struct node;
 struct tree_file;
+struct listing;
 
 struct tree_id {
 	uint64_t dev, ino, gen;
@@ -49,6 +50,9 @@ struct inode {
 	struct tree_file *files;    /* open ones */
 	struct stat known;          /* last attributes, as shown */
 	bool is_known;
+	struct listing *listing;    /* directories: its entries a moment ago */
+	uint64_t looks_ms;          /* lookups in it, close together */
+	unsigned looks;
 	unsigned changes;           /* our own ones: an answer from before one is old */
 	char version[80];           /* of the pages that the kernel may hold; "": none of worth */
 };

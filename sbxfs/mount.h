@@ -63,6 +63,8 @@ struct mount {
 	/* Every change that we make or hear of counts it up; what was cached under another number
 	 * is fetched again. */
 	atomic_uint_fast64_t gen;
+	/* The same for what we change in guests' trees. */
+	atomic_uint_fast64_t tree_changes;
 	atomic_bool stopping, tracing;
 
 	struct {

@@ -4,7 +4,7 @@
 #include "sbxfs/remote.h"
 
 #include "common/json/json.h"
-#include "sbxfs/inode.h"
+#include "sbxfs/host.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -29,7 +29,9 @@ static bool interrupted(void *arg)
 		return true;
 	if (!q->fr || !fuse_req_interrupted(q->fr))
 		return false;
-	return q->patient || now_ms() - q->start_ms > INTERRUPT_GRACE_MS;
+	if (!q->patient && now_ms() - q->start_ms <= INTERRUPT_GRACE_MS)
+		return false;
+	return host_is_signalled(q->pid);
 }
 
 bool remote_is_down(struct mount *m)

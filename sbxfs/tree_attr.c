@@ -2,6 +2,7 @@
 /* Names and attributes of guest objects. A lookup asks the server; only directories on the way to
  * something are believed for a tenth of a second, and attributes for the moment between the two
  * requests that the kernel makes for one stat. */
+#include "sbxfs/listing.h"
 #include "sbxfs/remote.h"
 #include "sbxfs/treefs.h"
 
@@ -10,6 +11,7 @@
 #include <string.h>
 
 #define ATTR_MS 10
+#define LISTING_MAX 4000 /* a larger directory is not fetched for the sake of lookups */
 
 bool tree_is(const struct inode *i)
 {
@@ -23,8 +25,9 @@ int tree_path(struct req *q, struct inode *i, const char *name, char out[GUEST_P
 	return link_path(q->m, i, name, out, GUEST_PATH_MAX);
 }
 
-void tree_changed(struct inode *i)
+void tree_changed(struct req *q, struct inode *i)
 {
+	atomic_fetch_add(&q->m->tree_changes, 1);
 	pthread_mutex_lock(&i->tree_lock);
 	i->is_known = false;
 	i->changes++;
@@ -117,6 +120,28 @@ void tree_reply(struct req *q, struct inode *dir, const char *name, struct tree_
 		reply_entry(q, i, &e);
 }
 
+/* From a listing of a moment ago; many lookups make one. */
+static bool lookup_listed(struct req *q, struct inode *dir, const char *name)
+{
+	struct listing *l = listing_recent(q, dir);
+	const struct listed_file *f;
+	struct tree_attr a;
+
+	if (!l && listing_wanted(dir) && listing_fetch(q, dir, LISTING_MAX, &l) == 0)
+		listing_keep(dir, l);
+	memset(&q->err, 0, sizeof(q->err)); /* the question itself is still to be asked */
+	f = l ? listing_find(l, name) : NULL;
+	if (f) {
+		a = f->attr;
+		a.target = a.target ? strdup(a.target) : NULL;
+		atomic_fetch_add(&q->m->stats.cache_hits, 1);
+		tree_reply(q, dir, name, &a);
+		tree_attr_fini(&a);
+	}
+	listing_unref(l);
+	return f != NULL;
+}
+
 /* The child as we know it: answers when it is a directory seen just now. Else drains what its open
  * files have collected, so that the server's answer counts it. */
 static bool lookup_known(struct req *q, struct inode *dir, const char *name)
@@ -141,7 +166,7 @@ void tree_lookup(struct req *q, struct inode *dir, const char *name)
 	char path[GUEST_PATH_MAX];
 	int rc;
 
-	if (lookup_known(q, dir, name))
+	if (lookup_known(q, dir, name) || lookup_listed(q, dir, name))
 		return;
 	rc = tree_path(q, dir, name, path);
 	if (rc == 0)
@@ -279,7 +304,7 @@ void tree_setattr(struct req *q, struct inode *i, const struct stat *st, int set
 		return;
 	}
 	rc = wire_ops(q, i->box, ops, &results);
-	tree_changed(i);
+	tree_changed(q, i);
 	if (rc == 0) {
 		last = json_array_get(results, json_array_size(results) - 1);
 		rc = tree_attr_of(q, json_object_get(last, "attr"), &a);

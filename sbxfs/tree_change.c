@@ -25,7 +25,7 @@ static void make(struct req *q, struct inode *dir, const char *name, json_t *op,
 		req_fail(q, rc);
 		return;
 	}
-	tree_changed(dir);
+	tree_changed(q, dir);
 	rc = tree_attr_of(q, json_object_get(result, "attr"), &a);
 	json_decref(result);
 	if (rc == 0 && target) {
@@ -73,7 +73,7 @@ void tree_mknod(struct req *q, struct inode *dir, const char *name, mode_t mode)
 		return;
 	}
 	wire_close(q, dir->box, handle);
-	tree_changed(dir);
+	tree_changed(q, dir);
 	tree_reply(q, dir, name, &a);
 	tree_attr_fini(&a);
 }
@@ -113,8 +113,8 @@ void tree_link(struct req *q, struct inode *i, struct inode *dir, const char *na
 		rc = tree_attr_of(q, json_object_get(result, "attr"), &a);
 		json_decref(result);
 	}
-	tree_changed(dir);
-	tree_changed(i);
+	tree_changed(q, dir);
+	tree_changed(q, i);
 	/* The new name must be of the same object, or two inodes would share it. */
 	if (rc == 0 && memcmp(&a.id, &i->tid, sizeof(a.id)))
 		rc = -ESTALE;
@@ -131,7 +131,7 @@ static void child_changed(struct req *q, struct inode *dir, const char *name)
 	if (!i)
 		return;
 	tree_drain(q, i);
-	tree_changed(i);
+	tree_changed(q, i);
 	inode_unref(q->m, i);
 }
 
@@ -151,7 +151,7 @@ void tree_remove(struct req *q, struct inode *dir, const char *name, bool is_dir
 	rc = wire_op(q, dir->box, op, NULL);
 	if (rc == 0 || rc == -ENOENT)
 		link_remove(q->m, dir, name);
-	tree_changed(dir);
+	tree_changed(q, dir);
 	req_done(q, rc);
 }
 
@@ -196,7 +196,7 @@ void tree_rename(struct req *q, struct inode *dir, const char *name, struct inod
 	rc = wire_op(q, dir->box, op, NULL);
 	if (rc == 0)
 		link_rename(q->m, dir, name, to, to_name, flags & RENAME_EXCHANGE);
-	tree_changed(dir);
-	tree_changed(to);
+	tree_changed(q, dir);
+	tree_changed(q, to);
 	req_done(q, rc);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Guest directories: the whole listing is fetched when it is first read, with attributes, and served
  * from there by number. Reading from the beginning fetches anew. */
+#include "sbxfs/listing.h"
 #include "sbxfs/remote.h"
 #include "sbxfs/treefs.h"
 
@@ -10,71 +11,11 @@
 
 #define ENTRIES_MAX 2000000
 
-struct dir_entry {
-	char *name;
-	struct tree_attr attr;
-};
-struct tree_dir {
-	struct dir_entry *v;
-	size_t n, cap;
-	bool listed;
-	struct req *q; /* while it is being fetched */
-};
-
-static void entries_drop(struct tree_dir *d)
-{
-	for (size_t n = 0; n < d->n; n++) {
-		free(d->v[n].name);
-		tree_attr_fini(&d->v[n].attr);
-	}
-	free(d->v);
-	*d = (struct tree_dir){ .v = NULL };
-}
-
-void tree_dir_free(struct tree_dir *d)
-{
-	if (!d)
-		return;
-	entries_drop(d);
-	free(d);
-}
-
-static int add_entry(void *arg, const char *name, json_t *attr)
-{
-	struct tree_dir *d = arg;
-	struct dir_entry *e;
-	int rc;
-
-	if (d->n == d->cap) {
-		size_t cap = d->cap ? d->cap * 2 : 64;
-
-		e = cap <= ENTRIES_MAX ? realloc(d->v, cap * sizeof(*e)) : NULL;
-		if (!e)
-			return -ENOMEM;
-		d->v = e;
-		d->cap = cap;
-	}
-	e = &d->v[d->n];
-	rc = tree_attr_of(d->q, attr, &e->attr);
-	if (rc < 0)
-		return rc;
-	e->name = strdup(name);
-	if (!e->name) {
-		tree_attr_fini(&e->attr);
-		return -ENOMEM;
-	}
-	d->n++;
-	return 0;
-}
-
 void tree_opendir(struct req *q, struct inode *i, struct fuse_file_info *fi)
 {
 	struct handle *h = handle_new(q->m, i, fi->flags);
 
-	if (h)
-		h->dir = calloc(1, sizeof(*h->dir));
-	if (!h || !h->dir) {
-		handle_free(q->m, h);
+	if (!h) {
 		req_fail(q, -ENOMEM);
 		return;
 	}
@@ -83,17 +24,16 @@ void tree_opendir(struct req *q, struct inode *i, struct fuse_file_info *fi)
 		handle_free(q->m, h);
 }
 
-static int fetch(struct req *q, struct inode *i, struct tree_dir *d)
+/* Lock of the handle held. */
+static int fetch(struct req *q, struct inode *i, struct handle *h)
 {
-	char path[GUEST_PATH_MAX];
-	int rc = tree_path(q, i, NULL, path);
+	int rc;
 
-	entries_drop(d);
-	d->q = q;
+	listing_unref(h->dir);
+	h->dir = NULL;
+	rc = listing_fetch(q, i, ENTRIES_MAX, &h->dir);
 	if (rc == 0)
-		rc = wire_list(q, i->box, path, add_entry, d);
-	d->q = NULL;
-	d->listed = rc == 0;
+		listing_keep(i, h->dir);
 	return rc;
 }
 
@@ -103,8 +43,10 @@ struct page {
 };
 
 /* False: it does not fit any more. An entry with attributes counts as a lookup. */
-static bool put_plus(struct req *q, struct inode *dir, struct dir_entry *d, size_t n, struct page *b)
+static bool put_plus(struct req *q, struct inode *dir, const struct listed_file *d, size_t n,
+	struct page *b)
 {
+	struct tree_attr a = d->attr; /* the target stays the listing's */
 	struct fuse_entry_param e;
 	struct inode *i;
 	size_t need;
@@ -113,7 +55,7 @@ static bool put_plus(struct req *q, struct inode *dir, struct dir_entry *d, size
 	if (need > b->size - b->len)
 		return false;
 	/* What is open here may be newer than the listing. */
-	if (tree_inode(q, dir, d->name, &d->attr, TREE_LISTED_SECS, &i, &e) < 0)
+	if (tree_inode(q, dir, d->name, &a, TREE_LISTED_SECS, &i, &e) < 0)
 		return false;
 	if (i->files)
 		e.attr_timeout = 0;
@@ -141,7 +83,8 @@ static bool put_plain(struct req *q, const char *name, const struct stat *st, si
 	return true;
 }
 
-static bool put(struct req *q, struct inode *dir, struct tree_dir *d, size_t n, struct page *b, bool plus)
+static bool put(struct req *q, struct inode *dir, const struct listing *d, size_t n, struct page *b,
+	bool plus)
 {
 	struct stat dot = { .st_mode = S_IFDIR, .st_ino = dir->ino };
 
@@ -155,14 +98,13 @@ static bool put(struct req *q, struct inode *dir, struct tree_dir *d, size_t n, 
 void tree_readdir(struct req *q, struct inode *i, size_t size, off_t off, struct handle *h, bool plus)
 {
 	struct page b = { .p = malloc(size), .size = size };
-	struct tree_dir *d = h->dir;
 	int rc = b.p ? 0 : -ENOMEM;
 
 	pthread_mutex_lock(&h->lock);
-	if (rc == 0 && (off == 0 || !d->listed))
-		rc = fetch(q, i, d);
-	for (size_t n = (size_t)off; rc == 0 && n < d->n + 2; n++)
-		if (!put(q, i, d, n, &b, plus))
+	if (rc == 0 && (off == 0 || !h->dir))
+		rc = fetch(q, i, h);
+	for (size_t n = (size_t)off; rc == 0 && n < h->dir->n + 2; n++)
+		if (!put(q, i, h->dir, n, &b, plus))
 			break;
 	pthread_mutex_unlock(&h->lock);
 	if (rc < 0)

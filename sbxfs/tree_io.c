@@ -204,7 +204,7 @@ void tree_create(struct req *q, struct inode *dir, const char *name, mode_t mode
 		req_fail(q, rc < 0 ? rc : -ENOMEM);
 		return;
 	}
-	tree_changed(dir);
+	tree_changed(q, dir);
 	(void)same_version(i, &a, changes_of(i));
 	fi->direct_io = f->append;
 	fi->fh = (uint64_t)(uintptr_t)f->h;

@@ -34,7 +34,7 @@ static int send_write(struct req *q, struct tree_file *f, uint64_t off, const ch
 	int rc = tree_with_handle(q, f, write_fn, &w);
 
 	*ret = w.written;
-	tree_changed(f->h->inode);
+	tree_changed(q, f->h->inode);
 	return rc;
 }
 
@@ -261,7 +261,7 @@ void tree_fallocate(struct req *q, struct handle *h, int mode, off_t off, off_t 
 
 	tree_drain(q, h->inode);
 	rc = tree_with_handle(q, h->file, fallocate_fn, &a);
-	tree_changed(h->inode);
+	tree_changed(q, h->inode);
 	req_done(q, rc);
 }
 
@@ -283,7 +283,7 @@ void tree_copy(struct req *q, struct handle *in, off_t in_off, struct handle *ou
 	json_object_set_new(op, "to_handle", json_string(out->file->handle));
 	json_object_set_new(op, "to_offset", json_integer(out_off));
 	rc = wire_op(q, in->inode->box, op, &result);
-	tree_changed(out->inode);
+	tree_changed(q, out->inode);
 	if (rc < 0) {
 		req_fail(q, rc == -EOPNOTSUPP || rc == -ESTALE || rc == -ENOENT ? -EXDEV : rc);
 		return;

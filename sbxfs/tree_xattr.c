@@ -118,7 +118,7 @@ void tree_setxattr(struct req *q, struct inode *i, const char *name, const char 
 	else if (flags & XATTR_REPLACE)
 		json_object_set_new(op, "flags", json_pack("[s]", "replace"));
 	rc = wire_op(q, i->box, op, NULL);
-	tree_changed(i);
+	tree_changed(q, i);
 	req_done(q, rc);
 }
 
@@ -166,6 +166,6 @@ void tree_removexattr(struct req *q, struct inode *i, const char *name)
 	rc = op_named(q, i, "removexattr", name, &op);
 	if (rc == 0)
 		rc = wire_op(q, i->box, op, NULL);
-	tree_changed(i);
+	tree_changed(q, i);
 	req_done(q, rc);
 }

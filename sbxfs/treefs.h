@@ -84,7 +84,7 @@ int tree_inode(struct req *q, struct inode *dir, const char *name, struct tree_a
 /* Answers with the entry of a new or looked-up object. */
 void tree_reply(struct req *q, struct inode *dir, const char *name, struct tree_attr *a);
 /* Our own change: what the daemon knows about it is old. */
-void tree_changed(struct inode *i);
+void tree_changed(struct req *q, struct inode *i);
 /* What the kernel gets to see of an inode. */
 void tree_shown(struct req *q, struct inode *i, struct tree_attr *a);
 void tree_lookup(struct req *q, struct inode *dir, const char *name);
@@ -140,7 +140,6 @@ void flusher_hold(struct mount *m, const char *box, int n);
 void tree_opendir(struct req *q, struct inode *i, struct fuse_file_info *fi);
 void tree_readdir(struct req *q, struct inode *i, size_t size, off_t off, struct handle *h, bool plus);
 void tree_fsyncdir(struct req *q, struct inode *i, bool data_only);
-void tree_dir_free(struct tree_dir *d);
 
 /* tree_change.c */
 void tree_mkdir(struct req *q, struct inode *dir, const char *name, mode_t mode);

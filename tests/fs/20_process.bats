@@ -113,7 +113,7 @@ line' "quote\"'" > "$P/argv"
 
 @test "bin/PROGRAM runs the program inside" {
 	[ -x "$O/bin/sbx" ] || skip "there is no sbx"
-	same "$(head -n 1 "$B/bin/whatever")" "#!$O/bin/sbx --bin"
+	same "$(head -n 1 "$B/bin/whatever")" "#!$(dirname "$(readlink -f "$O/bin/sbxfs")")/sbx --bin"
 	same "$(echo hi | timeout 20 "$B/bin/tr" a-z A-Z)" HI
 	run timeout 20 "$B/bin/sh" -c 'exit 7'
 	same "$status" 7
@@ -204,11 +204,13 @@ line' "quote\"'" > "$P/argv"
 
 @test "two hundred blocked readers leave the mount free, and all get the end" {
 	draft many
-	echo 'sleep 2; exit 9' > "$P/cmd"
+	echo 'while [ ! -e go-on ]; do sleep 0.1; done; exit 9' > "$P/cmd"
 	for i in $(seq 200); do cat "$P/wait" > "w$i" & done
 	fs_wait sh -c "[ \$(jq .parked $M/stats) -ge 200 ]"
 	timeout 5 ls "$M" >/dev/null
+	touch "$H/go-on"
 	wait
+	rm "$H/go-on"
 	same "$(cat w* | sort | uniq -c | tr -s ' ')" " 200 9"
 	rm -f w*
 	rmdir "$P"
@@ -242,4 +244,9 @@ f = os.open(sys.argv[1], os.O_RDONLY | os.O_NONBLOCK)
 assert select.select([f], [], [], 5)[0] == [f]
 print(os.read(f, 100).decode(), end="")' "$P/stdout.follow")" data
 	rmdir "$P"
+}
+
+@test "an ended child of the shell does not interrupt its run" {
+	bash -c "sleep 0.3 & sleep 0.5 & echo 'sleep 1; echo whole' > $B/run"
+	same "$(cat "$B/last/stdout")" whole
 }
