@@ -65,8 +65,10 @@ struct http_req {
 	struct conn *conn;
 	struct MHD_Connection *mhd;
 	const char *method;
-	char *path;        /* raw; owned */
-	const char *query; /* raw, behind the '?', inside path's memory; NULL: none */
+	char *target;      /* as sent, cut up; owned */
+	const char *path;  /* raw, in target */
+	const char *query; /* raw, behind the '?', in target; NULL: none */
+	char *authority;   /* of a target in absolute form; owned, or NULL */
 	enum phase phase;
 	bool http10, begun, answered, queued, close_after, linger;
 	int64_t content_length;

@@ -10,23 +10,41 @@
 #include <string.h>
 #include <strings.h>
 
+/* "http://host/path?query", which every server has to understand, or "/path?query". */
+static int cut_target(struct http_req *r)
+{
+	char *scheme = strstr(r->target, "://");
+	char *path = r->target, *query;
+
+	if (path[0] != '/' && scheme) {
+		size_t len = strcspn(scheme + 3, "/?");
+
+		r->authority = strndup(scheme + 3, len);
+		if (!r->authority)
+			return -1;
+		path = scheme + 3 + len;
+	}
+	query = strchr(path, '?');
+	if (query) {
+		*query = '\0';
+		r->query = query + 1;
+	}
+	r->path = *path ? path : "/";
+	return 0;
+}
+
 struct http_req *req_new(
 	struct http_server *s, struct conn *c, struct MHD_Connection *mhd, const char *uri)
 {
 	struct http_req *r = calloc(1, sizeof(*r));
-	char *q;
 
 	if (!r)
 		return NULL;
-	r->path = strdup(uri);
-	if (!r->path) {
+	r->target = strdup(uri);
+	if (!r->target || cut_target(r) < 0) {
+		free(r->target);
 		free(r);
 		return NULL;
-	}
-	q = strchr(r->path, '?');
-	if (q) {
-		*q = '\0';
-		r->query = q + 1;
 	}
 	r->server = s;
 	r->conn = c;
@@ -57,7 +75,8 @@ void req_unref(struct http_req *r)
 		free(r->extra[i].name);
 		free(r->extra[i].value);
 	}
-	free(r->path);
+	free(r->authority);
+	free(r->target);
 	free(r);
 }
 
@@ -218,6 +237,8 @@ const char *req_framing_fault(struct http_req *r)
 		return "more than one Host";
 	if (!hosts && !r->http10)
 		return "Host is missing";
+	if (r->authority && (!hosts || strcasecmp(r->authority, http_header(r, "Host"))))
+		return "the target and Host name different hosts";
 	r->content_length = te ? -1 : cl ? parse_length(cl) : 0;
 	return NULL;
 }

@@ -211,6 +211,19 @@ static void serves_a_body_of_any_method(void **state)
 	assert_string_equal(a.body, "DELETE /x 5");
 }
 
+static void understands_the_absolute_form(void **state)
+{
+	_cleanup_answer_ struct answer a =
+		ask(*state, "GET http://h:1/x?k=http://y HTTP/1.1\r\nHost: h:1\r\n\r\n");
+	_cleanup_answer_ struct answer b = ask(*state, "GET http://h HTTP/1.1\r\nHost: H\r\n\r\n");
+	_cleanup_answer_ struct answer c =
+		ask(*state, "GET http://other/x HTTP/1.1\r\nHost: h\r\n\r\n");
+
+	assert_string_equal(a.body, "GET /x 0");
+	assert_string_equal(b.body, "GET / 0");
+	assert_answer(&c, 400, "invalid_request");
+}
+
 static void head_has_no_body(void **state)
 {
 	struct fixture *f = *state;
@@ -552,6 +565,7 @@ int main(void)
 		T(keeps_a_connection),
 		T(serves_a_body_of_any_method),
 		T(head_has_no_body),
+		T(understands_the_absolute_form),
 		T(framing_faults_get_one_answer),
 		T(refuses_before_the_body_and_never_reads_it_as_a_request),
 		T(refused_upload_still_sees_the_answer),
