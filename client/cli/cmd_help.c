@@ -84,7 +84,7 @@ static void put_words(void)
 {
 	const char *last = "";
 
-	fputs("words='", stdout);
+	fputs("found='", stdout);
 	for (size_t i = 0; i < n_commands; i++) {
 		if (commands[i].brief && strcmp(commands[i].brief, commands[i].noun) != 0)
 			printf("%s ", commands[i].brief);
@@ -104,11 +104,11 @@ static void put_verbs(void)
 		if (!commands[i].verb)
 			continue;
 		if (strcmp(commands[i].noun, last) != 0)
-			printf("%s\t%s) words='", *last ? "' ;;\n" : "", commands[i].noun);
+			printf("%s\t%s) found='", *last ? "' ;;\n" : "", commands[i].noun);
 		printf("%s ", commands[i].verb);
 		last = commands[i].noun;
 	}
-	puts("' ;;\n\t*) words= ;;\n\tesac");
+	puts("' ;;\n\t*) found= ;;\n\tesac");
 }
 
 static void put_option_cases(void)
@@ -122,43 +122,43 @@ static void put_option_cases(void)
 			printf("%s%s", k->verb ? "|" : "\t", k->brief);
 		if (!k->verb && !k->brief)
 			printf("\t%s", k->noun);
-		fputs(") words='", stdout);
+		fputs(") found='", stdout);
 		for (int o = 0; o < OPT_COUNT; o++)
 			if ((k->opts | OPTS_EVERYWHERE) >> o & 1)
 				printf("--%s ", option_rows[o].name);
 		printf("'; boxes=%d ;;\n",
 			!strncmp(k->args, "BOX", 3) || strstr(k->args, "FROM") != NULL);
 	}
-	puts("\t*) words=; boxes=0 ;;\n\tesac");
+	puts("\t*) found=; boxes=0 ;;\n\tesac");
 }
 
-/* The function both shells share; it sets $words from $noun and $cmd. */
+/* The function both shells share; it sets $found from $noun and $cmd. */
 static void put_common(void)
 {
-	puts("_sbx_words() {\n\tlocal noun=$1 verb=$2 cur=$3 cmd boxes\n\twords=");
+	puts("_sbx_words() {\n\tlocal noun=$1 verb=$2 cur=$3 cmd boxes\n\tfound=");
 	puts("\tif [ -z \"$noun\" ]; then");
 	fputs("\t\t", stdout);
 	put_words();
 	puts("\t\treturn\n\tfi");
 	put_verbs();
-	puts("\tif [ -n \"$words\" ]; then\n\t\tcase \" $words \" in\n\t\t*\" $verb \"*) [ -n \"$verb\" ] || return ;;"
+	puts("\tif [ -n \"$found\" ]; then\n\t\tcase \" $found \" in\n\t\t*\" $verb \"*) [ -n \"$verb\" ] || return ;;"
 	     "\n\t\t*) return ;;\n\t\tesac\n\t\tcmd=\"$noun $verb\"\n\telse\n\t\tcmd=$noun\n\tfi");
 	put_option_cases();
-	puts("\tcase $cur in\n\t-*) return ;;\n\tesac\n\twords=");
-	puts("\t[ \"$boxes\" = 0 ] || words=$(sbx ls -q 2>/dev/null)\n}");
+	puts("\tcase $cur in\n\t-*) return ;;\n\tesac\n\tfound=");
+	puts("\t[ \"$boxes\" = 0 ] || found=$(sbx ls -q 2>/dev/null)\n}");
 }
 
 static void bash_script(void)
 {
 	put_common();
 	puts("_sbx() {\n"
-	     "\tlocal cur=${COMP_WORDS[COMP_CWORD]} words i noun= verb=\n"
+	     "\tlocal cur=${COMP_WORDS[COMP_CWORD]} found i noun= verb=\n"
 	     "\tfor ((i = 1; i < COMP_CWORD; i++)); do\n"
 	     "\t\tcase ${COMP_WORDS[i]} in -*) continue ;; esac\n"
 	     "\t\tif [ -z \"$noun\" ]; then noun=${COMP_WORDS[i]}; elif [ -z \"$verb\" ]; then verb=${COMP_WORDS[i]}; fi\n"
 	     "\tdone\n"
 	     "\t_sbx_words \"$noun\" \"$verb\" \"$cur\"\n"
-	     "\tCOMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
+	     "\tCOMPREPLY=($(compgen -W \"$found\" -- \"$cur\"))\n"
 	     "}\n"
 	     "complete -o default -F _sbx sbx");
 }
@@ -174,9 +174,9 @@ static void zsh_script(void)
 	     "\t\tcase $w in -*) continue ;; esac\n"
 	     "\t\tif [ -z \"$noun\" ]; then noun=$w; elif [ -z \"$verb\" ]; then verb=$w; fi\n"
 	     "\tdone\n"
-	     "\tlocal words\n"
+	     "\tlocal found\n"
 	     "\t_sbx_words \"$noun\" \"$verb\" \"$cur\"\n"
-	     "\tif [ -n \"$words\" ]; then compadd -- ${=words}; else _files; fi\n"
+	     "\tif [ -n \"$found\" ]; then compadd -- ${=found}; else _files; fi\n"
 	     "}\n"
 	     "compdef _sbx sbx");
 }

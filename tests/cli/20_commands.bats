@@ -198,6 +198,25 @@ teardown_file() { cli_stop; }
 	[[ " $(words sbx rm bo) " == *" box "* ]]
 }
 
+@test "completion works in zsh" {
+	command -v zsh >/dev/null || skip "zsh is not installed"
+	sbx completion zsh >"$T/_sbx"
+	PATH=$O/bin:$PATH
+	zwords() { zsh -fc 'compdef() { : }; compadd() { shift; print -- "$@" }; _files() { print files }
+		. "$1"; shift; words=("$@"); CURRENT=$#; _sbx' _ "$T/_sbx" "$@"; }
+	[[ " $(zwords sbx '') " == *" sandbox "* ]]
+	[[ " $(zwords sbx sandbox '') " == *" ls "* ]]
+	[[ " $(zwords sbx run --ti) " == *" --timeout "* ]]
+	[[ " $(zwords sbx rm bo) " == *" box "* ]]
+	[ "$(zwords sbx api GET '')" = files ]
+}
+
+@test "image build says what it can make, and where it cannot write" {
+	run sbx image build no-such-recipe
+	[ "$status" -eq 1 ]
+	[[ $output == *debian* ]]
+}
+
 @test "version tells both, and says why when the server is away" {
 	run sbx version
 	[[ ${lines[0]} == "sbx "* ]]
