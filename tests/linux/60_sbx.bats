@@ -71,3 +71,40 @@ teardown_file() { cli_stop; }
 	[ "$code" -eq 6 ] || { cat "$T/over.err" "$T/log"; false; }
 	[ "$(cat "$T/over")" = "$(printf 'one\ntwo')" ]
 }
+
+@test "everything works over TLS with a token" {
+	command -v openssl >/dev/null || skip "openssl is not installed"
+	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test \
+		-addext subjectAltName=IP:127.0.0.1 -keyout "$T/key" -out "$T/cert" 2>/dev/null
+	head -c 24 /dev/urandom | base64 >"$T/token"
+	chmod 600 "$T/key" "$T/token"
+	port=$((20000 + RANDOM % 20000))
+	"$O/bin/sandboxd" --listen "127.0.0.1:$port" --state-dir "$T/tls" --tls-cert "$T/cert" --tls-key "$T/key" \
+		--token-file "$T/token" >"$T/tls.log" 2>&1 3>&- &
+	pid=$!
+	export SBX_ENDPOINT=https://127.0.0.1:$port SBX_TOKEN_FILE=$T/token
+	run sbx ls
+	[ "$status" -eq 1 ]
+	export SBX_CA=$T/cert
+	cli_wait sbx ls || { cat "$T/tls.log"; false; }
+	sbx new far >/dev/null
+	run sbx run far sh -c 'id -u; exit 7'
+	[ "$status" -eq 7 ]
+	[ "$output" = 1001 ]
+	head -c 300000 /dev/urandom >"$T/bytes"
+	sbx run far cat <"$T/bytes" | cmp - "$T/bytes"
+	sbx cp "$T/bytes" far:/sandbox/home/bytes
+	sbx cat far /sandbox/home/bytes | cmp - "$T/bytes"
+	if command -v socat >/dev/null; then
+		sbx run -d far sh -c 'while :; do busybox nc -l -p 9000 -e busybox tr a-z A-Z; done'
+		"$O/bin/sbx" tunnel far 9000 >"$T/t4" 2>"$T/t4.err" 3>&- &
+		tunnel=$!
+		cli_wait grep -q 127.0.0.1: "$T/t4"
+		half() { [ "$(echo half | timeout 5 socat -t 4 - "TCP:$(cat "$T/t4")")" = HALF ]; }
+		cli_wait half
+		kill $tunnel
+	fi
+	sbx rm far
+	kill $pid
+	wait $pid || true
+}
