@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: MIT */
+/* Questions to the broker: many at once, answered in any order, by a broker that may be slow, lie
+ * or die. Needs no root: the broker is a thread of this test. */
+#include "sandboxd/backend/linux/ask.h"
+
+#include "common/sys/fd.h"
+#include "tests/support/test.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define ASKERS 16
+
+struct peer {
+	struct ask *ask;
+	int fd;
+};
+
+static void setup_peer(struct peer *p)
+{
+	struct err e = ERR_NULL;
+	int sv[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv), 0);
+	if (ask_new(sv[0], &p->ask, &e) < 0)
+		fail_msg("%s", e.msg);
+	p->fd = sv[1];
+}
+
+static void end_peer(struct peer *p)
+{
+	ask_free(p->ask);
+	if (p->fd >= 0)
+		close(p->fd);
+}
+
+static bool get(const struct peer *p, struct priv_req *q)
+{
+	return fd_recv_msg(p->fd, q, sizeof(*q), NULL, NULL) == sizeof(*q);
+}
+
+static void put(const struct peer *p, const struct priv_req *q, int error, const char *text)
+{
+	struct priv_ans a = { .magic = PRIV_MAGIC,
+		.op = q->op,
+		.tag = q->tag,
+		.error = error,
+		.n = { q->memory_mb } };
+
+	snprintf(a.text, sizeof(a.text), "%s", text);
+	assert_int_equal(fd_send_msg(p->fd, &a, sizeof(a), NULL, 0), 0);
+}
+
+/* --- order ----------------------------------------------------------------------------------- */
+
+struct asker {
+	struct peer *p;
+	int64_t number, got;
+};
+
+static void *ask_number(void *arg)
+{
+	struct asker *k = arg;
+	struct priv_req q = { .op = PRIV_ALIVE, .memory_mb = k->number };
+	struct priv_ans a;
+	struct err e = ERR_NULL;
+
+	k->got = ask_call(k->p->ask, &q, -1, 10000, &a, &e) < 0 ? -1 : a.n[0];
+	return NULL;
+}
+
+static void answers_in_any_order_reach_their_askers(void **state)
+{
+	struct priv_req q[ASKERS];
+	struct asker k[ASKERS];
+	pthread_t t[ASKERS];
+	struct peer p;
+
+	(void)state;
+	setup_peer(&p);
+	for (int i = 0; i < ASKERS; i++) {
+		k[i] = (struct asker){ &p, 100 + i, 0 };
+		assert_int_equal(pthread_create(&t[i], NULL, ask_number, &k[i]), 0);
+	}
+	for (int i = 0; i < ASKERS; i++)
+		assert_true(get(&p, &q[i]));
+	for (int i = ASKERS - 1; i >= 0; i--)
+		put(&p, &q[i], 0, "");
+	for (int i = 0; i < ASKERS; i++) {
+		pthread_join(t[i], NULL);
+		assert_int_equal(k[i].got, 100 + i);
+	}
+	end_peer(&p);
+}
+
+/* --- errors ---------------------------------------------------------------------------------- */
+
+static void *refuse_one(void *arg)
+{
+	static const int errors[] = { EEXIST, ENOSPC, EAGAIN, EINVAL };
+	struct peer *p = arg;
+	struct priv_req q;
+
+	for (size_t i = 0; i < ARRAY_LEN(errors) && get(p, &q); i++)
+		put(p, &q, errors[i], "because");
+	return NULL;
+}
+
+static void a_refusal_says_why(void **state)
+{
+	static const enum err_code want[] = { ERR_CONFLICT, ERR_UNAVAILABLE, ERR_UNAVAILABLE,
+		ERR_INTERNAL };
+	struct peer p;
+	pthread_t t;
+
+	(void)state;
+	setup_peer(&p);
+	assert_int_equal(pthread_create(&t, NULL, refuse_one, &p), 0);
+	for (size_t i = 0; i < ARRAY_LEN(want); i++) {
+		struct priv_req q = { .op = PRIV_CREATE };
+		struct err e = ERR_NULL;
+		assert_int_equal(ask_call(p.ask, &q, -1, 10000, NULL, &e), -1);
+		assert_int_equal(e.code, want[i]);
+		assert_non_null(strstr(e.msg, "because"));
+	}
+	pthread_join(t, NULL);
+	end_peer(&p);
+}
+
+static void a_silent_broker_is_unavailable_at_the_deadline(void **state)
+{
+	struct priv_req q = { .op = PRIV_CREATE };
+	struct err e = ERR_NULL;
+	struct peer p;
+
+	(void)state;
+	setup_peer(&p);
+	assert_int_equal(ask_call(p.ask, &q, -1, 20, NULL, &e), -1);
+	assert_int_equal(e.code, ERR_UNAVAILABLE);
+	assert_true(get(&p, &q));
+	put(&p, &q, 0, ""); /* too late: nobody is there, nothing happens */
+	end_peer(&p);
+}
+
+static void *die_after_one(void *arg)
+{
+	struct peer *p = arg;
+	struct priv_req q;
+
+	if (get(p, &q))
+		close(p->fd);
+	p->fd = -1;
+	return NULL;
+}
+
+static void a_broker_that_dies_ends_every_question(void **state)
+{
+	struct err e = ERR_NULL;
+	struct peer p;
+	pthread_t t;
+
+	(void)state;
+	setup_peer(&p);
+	assert_int_equal(pthread_create(&t, NULL, die_after_one, &p), 0);
+	for (int i = 0; i < 2; i++) {
+		struct priv_req q = { .op = PRIV_CREATE };
+		e = (struct err)ERR_NULL;
+		assert_int_equal(ask_call(p.ask, &q, -1, 10000, NULL, &e), -1);
+		assert_int_equal(e.code, ERR_UNAVAILABLE);
+	}
+	pthread_join(t, NULL);
+	end_peer(&p);
+}
+
+static void answers_nobody_asked_for_are_ignored(void **state)
+{
+	struct priv_req q = { .op = PRIV_ALIVE, .tag = 4711 };
+	struct asker k;
+	struct peer p;
+	pthread_t t;
+
+	(void)state;
+	setup_peer(&p);
+	put(&p, &q, 0, "");
+	assert_int_equal(fd_send_msg(p.fd, "short", 5, NULL, 0), 0);
+	k = (struct asker){ &p, 5, 0 };
+	assert_int_equal(pthread_create(&t, NULL, ask_number, &k), 0);
+	assert_true(get(&p, &q));
+	put(&p, &q, 0, "");
+	pthread_join(t, NULL);
+	assert_int_equal(k.got, 5);
+	end_peer(&p);
+}
+
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(answers_in_any_order_reach_their_askers),
+	cmocka_unit_test(a_refusal_says_why),
+	cmocka_unit_test(a_silent_broker_is_unavailable_at_the_deadline),
+	cmocka_unit_test(a_broker_that_dies_ends_every_question),
+	cmocka_unit_test(answers_nobody_asked_for_are_ignored),
+};
+
+int main(void)
+{
+	return run_table(tests);
+}
