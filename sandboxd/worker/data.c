@@ -108,8 +108,9 @@ static int64_t give_handle(struct job *j, int *fd)
 
 int64_t op_open(struct job *j)
 {
-	_cleanup_close_ int fd = open_file(j);
-	int64_t r;
+	/* Before anything is made or emptied that then could not be handed out. */
+	int64_t r = access_flags(j->q.flags) == O_RDONLY ? 0 : handle_room(j->w, j->q.client);
+	_cleanup_close_ int fd = r < 0 ? (int)r : open_file(j);
 
 	if (fd < 0)
 		return fd;

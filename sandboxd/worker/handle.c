@@ -85,6 +85,21 @@ static int take_slot(struct worker *w, struct handle *h)
 	return 0;
 }
 
+int handle_room(struct worker *w, uint64_t client)
+{
+	const struct client *c;
+	int r = 0;
+
+	pthread_mutex_lock(&w->lock);
+	c = client_find(w, client);
+	if (w->nhandles == FILES_HANDLES_MAX)
+		r = -ENFILE;
+	else if (c ? c->handles >= FILES_CLIENT_HANDLES_MAX : w->nclients == FILES_CLIENTS_MAX)
+		r = -EMFILE;
+	pthread_mutex_unlock(&w->lock);
+	return r;
+}
+
 /* Two references: the table's and the caller's. */
 struct handle *handle_new(struct worker *w, uint64_t client, const char *path, int *ret_err)
 {

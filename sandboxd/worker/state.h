@@ -104,6 +104,7 @@ int attr_chmod(const struct worker *w, int pathfd, int dirfd, const char *name, 
 /* handle.c */
 int64_t now_ms(void);
 struct handle *handle_new(struct worker *w, uint64_t client, const char *path, int *ret_err);
+int handle_room(struct worker *w, uint64_t client); /* 0: another one may be made */
 struct handle *handle_get(struct worker *w, uint64_t client, uint64_t id);
 void handle_put(struct worker *w, struct handle *h); /* drops a reference of get or new */
 void handle_close(struct worker *w, struct handle *h, bool tell);

@@ -371,6 +371,9 @@ static void handles_belong_to_a_client_and_are_bounded(void **state)
 	}
 	assert_true(e.code == ERR_UNAVAILABLE);
 	assert_true(n > 0 && n <= (int)FILES_CLIENT_HANDLES_MAX);
+	REFUSES(r, FILES_OPEN, ERR_UNAVAILABLE, EMFILE, .path = "/f", .client = 7,
+		.flags = FILES_O_WRITE | FILES_O_TRUNC);
+	assert_file(files_rig_path(r, "/f"), "x");
 	MUST(r, FILES_CLOSE, .handle = h, .client = 7);
 	MUST(r, FILES_OPEN, .path = "/f", .client = 7, .flags = FILES_O_READ | FILES_FOLLOW);
 }
