@@ -116,12 +116,12 @@ static void entry_line(const struct entry *e, struct text *t)
 	char when[32];
 
 	time_word(e->when, when, sizeof(when));
-	text_printf(t, "%s %s %s: ", when, e->op, e->path);
+	txt_printf(t, "%s %s %s: ", when, e->op, e->path);
 	if (e->status)
-		text_printf(t, "%d ", e->status);
-	text_printf(t, "%s: ", e->code[0] ? e->code : errno_word(e->sys));
-	text_safe(t, e->message, sizeof(e->message));
-	text_str(t, "\n");
+		txt_printf(t, "%d ", e->status);
+	txt_printf(t, "%s: ", e->code[0] ? e->code : errno_word(e->sys));
+	txt_safe(t, e->message, sizeof(e->message));
+	txt_str(t, "\n");
 }
 
 static bool matches(const struct entry *e, const char *box, const char *path)
@@ -157,7 +157,7 @@ static void entry_json(const struct entry *e, struct text *t)
 		"sandbox", e->box, "message", e->message);
 	if (!o)
 		return; /* bytes that are not UTF-8: the text form has them */
-	text_json_line(t, o);
+	txt_json_line(t, o);
 	json_decref(o);
 }
 

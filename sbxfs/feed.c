@@ -95,7 +95,7 @@ int feed_open(struct req *q, struct handle *h)
 	int rc = 0;
 
 	if (i->node->parent == N_PROC) {
-		rc = proc_pid(q, i->box, i->arg, &pid);
+		rc = process_pid(q, i->box, i->arg, &pid);
 		if (rc == 0 && !pid)
 			rc = refuse(q, EINVAL, "%s is a draft: start it first", i->arg);
 		if (rc < 0)

@@ -63,7 +63,7 @@ static int follow_bytes(struct req *q, struct feed *f)
 static int follow_exit(struct req *q, struct feed *f)
 {
 	char word[16];
-	int code, rc = proc_wait(q, f->box, f->pid, &code);
+	int code, rc = process_wait(q, f->box, f->pid, &code);
 
 	if (rc == 0) {
 		(void)snprintf(word, sizeof(word), "%d\n", code);
@@ -85,7 +85,7 @@ void event_line(const char *line, size_t len, const char *box, struct text *t, i
 	if (json_is_integer(json_object_get(o, "seq")))
 		*ret_seq = json_integer_value(json_object_get(o, "seq"));
 	if (ev && (!box[0] || (id && !strcmp(id, box))))
-		text_json_line(t, ev);
+		txt_json_line(t, ev);
 	json_decref(o);
 }
 
@@ -97,7 +97,7 @@ static bool events_data(void *arg, const void *buf, size_t len)
 	while ((nl = memchr(p, '\n', (size_t)(end - p)))) {
 		_cleanup_text_ struct text out = TEXT_NULL;
 
-		text_add(&s->line, p, (size_t)(nl - p));
+		txt_add(&s->line, p, (size_t)(nl - p));
 		event_line(s->line.p, s->line.len, s->f->box, &out, &s->seq);
 		feed_add(s->f, out.p, out.len);
 		s->line.len = 0;
@@ -105,7 +105,7 @@ static bool events_data(void *arg, const void *buf, size_t len)
 	}
 	if (s->line.len + (size_t)(end - p) > LINE_MAX_BYTES)
 		return false;
-	text_add(&s->line, p, (size_t)(end - p));
+	txt_add(&s->line, p, (size_t)(end - p));
 	return !atomic_load(&s->f->stop);
 }
 
@@ -117,12 +117,12 @@ static bool last_seq_data(void *arg, const void *buf, size_t len)
 	while ((nl = memchr(p, '\n', (size_t)(end - p)))) {
 		_cleanup_text_ struct text out = TEXT_NULL;
 
-		text_add(&s->line, p, (size_t)(nl - p));
+		txt_add(&s->line, p, (size_t)(nl - p));
 		event_line(s->line.p, s->line.len, "-", &out, &s->seq);
 		s->line.len = 0;
 		p = nl + 1;
 	}
-	text_add(&s->line, p, (size_t)(end - p));
+	txt_add(&s->line, p, (size_t)(end - p));
 	return !s->line.failed;
 }
 
@@ -151,7 +151,7 @@ static int follow_events(struct req *q, struct feed *f)
 			rest();
 		rc = events_once(q, f, &s, true);
 	}
-	text_fini(&s.line);
+	txt_fini(&s.line);
 	return rc;
 }
 

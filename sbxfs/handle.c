@@ -27,7 +27,7 @@ void handle_free(struct mount *m, struct handle *h)
 	feed_close(m, h->feed, h);
 	listing_unref(h->dir);
 	lister_fini(&h->list);
-	text_fini(&h->doc);
+	txt_fini(&h->doc);
 	inode_unref(m, h->inode);
 	pthread_mutex_destroy(&h->lock);
 	free(h);

@@ -148,17 +148,17 @@ int main(int argc, char **argv)
 	struct fuse_args args = FUSE_ARGS_INIT(argc, argv);
 	struct options o = { .endpoint = NULL };
 	struct sbx *sbx = NULL;
-	int rc = options_parse(&args, &o);
+	int rc = fsopt_parse(&args, &o);
 
 	umask(0);
 	if (rc == 0 && o.show_help)
-		options_usage(argv[0]);
+		fsopt_usage(argv[0]);
 	else if (rc == 0 && o.show_version)
 		printf("sbxfs %s\n", SBX_VERSION);
 	else if (rc == 0)
 		rc = open_server(&o, &sbx) < 0 ? -1 : run(&args, &o, sbx);
 	sbx_close(sbx);
-	options_fini(&o);
+	fsopt_fini(&o);
 	fuse_opt_free_args(&args);
 	return rc < 0 ? 1 : 0;
 }

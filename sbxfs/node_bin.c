@@ -71,7 +71,7 @@ const struct dir dir_bin = { .id = N_BOX_BIN, .find = bin_find, .list = bin_list
 
 int read_program(struct req *q, const struct spot *s, struct text *t)
 {
-	text_printf(t, "#!%s --bin\n# sbx %s %s\n", q->m->opt.sbx, sbx_endpoint(q->m->sbx), s->box);
+	txt_printf(t, "#!%s --bin\n# sbx %s %s\n", q->m->opt.sbx, sbx_endpoint(q->m->sbx), s->box);
 	return 0;
 }
 
@@ -104,6 +104,6 @@ int read_exec(struct req *q, const struct spot *s, struct text *t)
 {
 	(void)q;
 	(void)s;
-	text_add(t, exec_text, sizeof(exec_text) - 1);
+	txt_add(t, exec_text, sizeof(exec_text) - 1);
 	return 0;
 }

@@ -21,7 +21,7 @@ int read_box_field(struct req *q, const struct spot *s, struct text *t)
 	if (rc < 0)
 		return rc;
 	if (s->node->id == N_BOX_IDLE_ACT && !json_object_get(o, s->node->key))
-		text_str(t, "terminate\n"); /* the API leaves its default out */
+		txt_str(t, "terminate\n"); /* the API leaves its default out */
 	else
 		value_text(t, json_object_get(o, s->node->key));
 	json_decref(o);
@@ -35,7 +35,7 @@ int read_box_info(struct req *q, const struct spot *s, struct text *t)
 
 	if (rc < 0)
 		return rc;
-	text_json(t, o);
+	txt_json(t, o);
 	json_decref(o);
 	return 0;
 }
@@ -56,7 +56,7 @@ int read_network(struct req *q, const struct spot *s, struct text *t)
 	if (s->node->key)
 		value_text(t, json_object_get(net, s->node->key));
 	else
-		text_json(t, net);
+		txt_json(t, net);
 	json_decref(o);
 	return 0;
 }
@@ -65,7 +65,7 @@ int read_home(struct req *q, const struct spot *s, struct text *t)
 {
 	(void)q;
 	(void)s;
-	text_str(t, "fs/sandbox/home");
+	txt_str(t, "fs/sandbox/home");
 	return 0;
 }
 
@@ -178,7 +178,7 @@ static int do_delete(struct req *q, const struct spot *s, char **args, unsigned 
 	q->acts = true;
 	rc = remote_json(q, "DELETE", sbx_path("/v1/sandboxes/%s", s->box), NULL, NULL);
 	if (rc == 0)
-		proc_forget_box(q->m, s->box);
+		process_forget_box(q->m, s->box);
 	mount_touch(q->m);
 	return rc;
 }

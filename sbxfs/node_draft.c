@@ -44,7 +44,7 @@ int read_draft(struct req *q, const struct spot *s, struct text *t)
 
 		json_object_foreach (env, key, v)
 			json_string_set(v, "***");
-		text_json(t, spec);
+		txt_json(t, spec);
 	}
 	json_decref(spec);
 	return 0;

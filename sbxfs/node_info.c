@@ -20,7 +20,7 @@ static void readme_rows(struct req *q, enum node_id dir, struct text *t)
 
 		if (node->parent != dir || !node->name || !remote_has(q, node->cap))
 			continue;
-		text_printf(t, "  %s%-15s %s\n", node->name,
+		txt_printf(t, "  %s%-15s %s\n", node->name,
 			node->kind == KIND_DIR || node->kind == KIND_TREE ? "/" : "", node->help);
 	}
 }
@@ -28,7 +28,7 @@ static void readme_rows(struct req *q, enum node_id dir, struct text *t)
 int read_readme(struct req *q, const struct spot *s, struct text *t)
 {
 	(void)s;
-	text_str(t, "Sandboxes as files.\n\n"
+	txt_str(t, "Sandboxes as files.\n\n"
 		"  mkdir NAME                     makes a sandbox; it runs when mkdir returns\n"
 		"  NAME/bin/PROGRAM ARG...        runs PROGRAM inside, with this terminal\n"
 		"  echo 'make test' > NAME/run    runs a line to its end; see NAME/last/\n"
@@ -39,11 +39,11 @@ int read_readme(struct req *q, const struct spot *s, struct text *t)
 		"Do not use rm -r on a sandbox: it empties fs/ first. rmdir is the word.\n"
 		"Entries that wait (wait, *.follow) can be opened but are not listed.\n\nHere:\n");
 	readme_rows(q, N_ROOT, t);
-	text_str(t, "\nIn a sandbox:\n");
+	txt_str(t, "\nIn a sandbox:\n");
 	readme_rows(q, N_BOX, t);
-	text_str(t, "\nIn processes/NAME (mkdir makes a draft):\n");
+	txt_str(t, "\nIn processes/NAME (mkdir makes a draft):\n");
 	readme_rows(q, N_PROC, t);
-	text_str(t, "\nIn new/NAME (mkdir makes a draft, mv new/NAME . makes the sandbox):\n");
+	txt_str(t, "\nIn new/NAME (mkdir makes a draft, mv new/NAME . makes the sandbox):\n");
 	readme_rows(q, N_DRAFT, t);
 	return 0;
 }
@@ -56,7 +56,7 @@ int read_capabilities(struct req *q, const struct spot *s, struct text *t)
 	(void)s;
 	if (rc < 0)
 		return rc;
-	text_json(t, caps);
+	txt_json(t, caps);
 	json_decref(caps);
 	return 0;
 }
@@ -78,7 +78,7 @@ int read_create(struct req *q, const struct spot *s, struct text *t)
 {
 	(void)q;
 	(void)s;
-	text_str(t, "{}\n");
+	txt_str(t, "{}\n");
 	return 0;
 }
 
@@ -101,7 +101,7 @@ int read_created(struct req *q, const struct spot *s, struct text *t)
 	(void)s;
 	created_get(q->m, q->uid, id, sizeof(id));
 	if (id[0])
-		text_printf(t, "%s\n", id);
+		txt_printf(t, "%s\n", id);
 	return 0;
 }
 
@@ -128,7 +128,7 @@ int read_stats(struct req *q, const struct spot *s, struct text *t)
 	STAT(o, m, parked);
 	STAT(o, m, bad_names);
 	json_object_set_new(o, "inodes", json_integer((json_int_t)inodes_count(m->inodes)));
-	text_json(t, o);
+	txt_json(t, o);
 	json_decref(o);
 	return 0;
 }

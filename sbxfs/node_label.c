@@ -23,12 +23,12 @@ static void key_shown(const char *key, char *out, size_t size)
 static void value_shown(const char *v, struct text *t)
 {
 	if (!v[0] || !strcmp(v, ".") || !strcmp(v, ".."))
-		text_str(t, v[0] ? "%2E" : "%");
+		txt_str(t, v[0] ? "%2E" : "%");
 	for (v += v[0] == '.' && (!v[1] || !strcmp(v, "..")); *v; v++) {
 		if (*v == '/' || *v == '%')
-			text_printf(t, "%%%02X", (unsigned char)*v);
+			txt_printf(t, "%%%02X", (unsigned char)*v);
 		else
-			text_add(t, v, 1);
+			txt_add(t, v, 1);
 	}
 }
 
@@ -148,7 +148,7 @@ int read_by_label(struct req *q, const struct spot *s, struct text *t)
 	const char *name = strrchr(s->arg, '/');
 
 	(void)q;
-	text_printf(t, "../../../%s", name ? name + 1 : s->arg);
+	txt_printf(t, "../../../%s", name ? name + 1 : s->arg);
 	return 0;
 }
 

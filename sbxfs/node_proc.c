@@ -21,7 +21,7 @@ static int procs_find(struct req *q, const struct spot *d, const char *name, str
 	int rc;
 
 	if (!pid) {
-		rc = proc_pid(q, d->box, name, &pid);
+		rc = process_pid(q, d->box, name, &pid);
 		if (rc == 0)
 			return found_set(ret, N_PROC, d->box, name);
 		/* A name that somebody gave through the API is a link to the number. */
@@ -34,11 +34,11 @@ static int procs_find(struct req *q, const struct spot *d, const char *name, str
 		json_decref(o);
 		return found_set(ret, N_PROC_LINK, d->box, name);
 	}
-	if (proc_is_hidden(q, d->box, pid))
+	if (process_is_hidden(q, d->box, pid))
 		return -ENOENT;
-	if (proc_alias(q, d->box, pid, alias, sizeof(alias)))
+	if (process_alias(q, d->box, pid, alias, sizeof(alias)))
 		return found_set(ret, N_PROC_LINK, d->box, name);
-	rc = proc_object(q, d->box, pid, &o);
+	rc = process_object(q, d->box, pid, &o);
 	if (rc < 0)
 		return rc;
 	json_decref(o);
@@ -52,12 +52,12 @@ static void list_one(struct req *q, const struct spot *d, const json_t *o, struc
 	char word[24], alias[64];
 	bool named;
 
-	if (pid <= 0 || proc_is_hidden(q, d->box, pid))
+	if (pid <= 0 || process_is_hidden(q, d->box, pid))
 		return;
-	named = proc_alias(q, d->box, pid, alias, sizeof(alias));
+	named = process_alias(q, d->box, pid, alias, sizeof(alias));
 	(void)snprintf(word, sizeof(word), "%lld", (long long)pid);
 	lister_add(l, word, named ? N_PROC_LINK : N_PROC, d->box);
-	if (given && process_name_ok(given) && proc_pid(q, d->box, given, &other) < 0)
+	if (given && process_name_ok(given) && process_pid(q, d->box, given, &other) < 0)
 		lister_add(l, given, N_PROC_LINK, d->box);
 }
 
@@ -74,14 +74,14 @@ static int procs_list(struct req *q, const struct spot *d, struct lister *l)
 	json_array_foreach (json_object_get(body, "processes"), n, o)
 		list_one(q, d, o, l);
 	json_decref(body);
-	for (n = 0; proc_nth(q, d->box, n, name, sizeof(name), &pid); n++)
+	for (n = 0; process_nth(q, d->box, n, name, sizeof(name), &pid); n++)
 		lister_add(l, name, N_PROC, d->box);
 	return 0;
 }
 
 static int procs_mkdir(struct req *q, const struct spot *d, const char *name)
 {
-	int rc = proc_make(q, d->box, name);
+	int rc = process_make(q, d->box, name);
 
 	mount_touch(q->m);
 	return rc;
@@ -89,7 +89,7 @@ static int procs_mkdir(struct req *q, const struct spot *d, const char *name)
 
 static int procs_rmdir(struct req *q, const struct spot *d, const char *name)
 {
-	int rc = proc_remove(q, d->box, name);
+	int rc = process_remove(q, d->box, name);
 
 	mount_touch(q->m);
 	return rc;
@@ -101,7 +101,7 @@ static int procs_rename(struct req *q, const struct spot *d, const char *name, c
 	if (to->node->id != N_BOX_PROCS || strcmp(to->box, d->box))
 		return refuse(q, EPERM, "a process stays in its sandbox");
 	mount_touch(q->m);
-	return proc_rename(q, d->box, name, to_name);
+	return process_rename(q, d->box, name, to_name);
 }
 
 const struct dir dir_processes = { .id = N_BOX_PROCS, .find = procs_find, .list = procs_list,
@@ -116,14 +116,14 @@ int read_proc_link(struct req *q, const struct spot *s, struct text *t)
 	json_t *o;
 	int rc;
 
-	if (pid && proc_alias(q, s->box, pid, alias, sizeof(alias))) {
-		text_str(t, alias);
+	if (pid && process_alias(q, s->box, pid, alias, sizeof(alias))) {
+		txt_str(t, alias);
 		return 0;
 	}
 	rc = remote_json(q, "GET", sbx_path("/v1/sandboxes/%s/processes/%s", s->box, s->arg), NULL, &o);
 	if (rc < 0)
 		return rc;
-	text_printf(t, "%lld", (long long)json_integer_value(json_object_get(o, "pid")));
+	txt_printf(t, "%lld", (long long)json_integer_value(json_object_get(o, "pid")));
 	json_decref(o);
 	return 0;
 }
@@ -140,31 +140,31 @@ static void view_draft(const struct draft_proc *d, void *arg)
 
 	switch (v->id) {
 	case N_PROC_STATE:
-		text_str(v->t, "draft\n");
+		txt_str(v->t, "draft\n");
 		break;
 	case N_PROC_CMD:
 		if (d->cmd) {
-			text_str(v->t, d->cmd);
-			text_str(v->t, "\n");
+			txt_str(v->t, d->cmd);
+			txt_str(v->t, "\n");
 		}
 		break;
 	case N_PROC_ARGV:
-		text_add(v->t, d->argv ? d->argv : "", d->argv_len);
+		txt_add(v->t, d->argv ? d->argv : "", d->argv_len);
 		break;
 	case N_PROC_CWD:
 		if (d->cwd) {
-			text_str(v->t, d->cwd);
-			text_str(v->t, "\n");
+			txt_str(v->t, d->cwd);
+			txt_str(v->t, "\n");
 		}
 		break;
 	case N_PROC_ENV:
 		value_keys(v->t, d->env);
 		break;
 	case N_PROC_TTY:
-		text_str(v->t, d->tty ? "1\n" : "0\n");
+		txt_str(v->t, d->tty ? "1\n" : "0\n");
 		break;
 	case N_PROC_INFO:
-		text_str(v->t, "{\n  \"state\": \"draft\"\n}\n");
+		txt_str(v->t, "{\n  \"state\": \"draft\"\n}\n");
 		break;
 	default:
 		break;
@@ -184,10 +184,10 @@ static void view_cmd(const json_t *argv, struct text *t)
 		return;
 	}
 	json_array_foreach ((json_t *)(uintptr_t)argv, n, word) {
-		text_str(t, n ? " " : "");
-		text_safe(t, json_string_value(word) ? json_string_value(word) : "", SIZE_MAX);
+		txt_str(t, n ? " " : "");
+		txt_safe(t, json_string_value(word) ? json_string_value(word) : "", SIZE_MAX);
 	}
-	text_str(t, "\n");
+	txt_str(t, "\n");
 }
 
 static void view_argv(const json_t *argv, struct text *t)
@@ -197,7 +197,7 @@ static void view_argv(const json_t *argv, struct text *t)
 
 	json_array_foreach ((json_t *)(uintptr_t)argv, n, word)
 		if (json_is_string(word))
-			text_add(t, json_string_value(word), json_string_length(word) + 1);
+			txt_add(t, json_string_value(word), json_string_length(word) + 1);
 }
 
 static void view_object(enum node_id id, const json_t *o, struct text *t)
@@ -216,7 +216,7 @@ static void view_object(enum node_id id, const json_t *o, struct text *t)
 		value_text(t, json_object_get(o, "env_names"));
 		break;
 	case N_PROC_TTY:
-		text_str(t, json_is_true(json_object_get(o, "tty")) ? "1\n" : "0\n");
+		txt_str(t, json_is_true(json_object_get(o, "tty")) ? "1\n" : "0\n");
 		break;
 	case N_PROC_STATE:
 		value_text(t, json_object_get(o, "state"));
@@ -231,7 +231,7 @@ static void view_object(enum node_id id, const json_t *o, struct text *t)
 		value_text(t, json_object_get(o, "started_at"));
 		break;
 	default:
-		text_json(t, o);
+		txt_json(t, o);
 	}
 }
 
@@ -240,13 +240,13 @@ int read_proc_field(struct req *q, const struct spot *s, struct text *t)
 	struct draft_view v = { .id = s->node->id, .t = t };
 	int64_t pid;
 	json_t *o;
-	int rc = proc_pid(q, s->box, s->arg, &pid);
+	int rc = process_pid(q, s->box, s->arg, &pid);
 
 	if (rc < 0)
 		return rc;
 	if (!pid)
-		return proc_view(q, s->box, s->arg, view_draft, &v);
-	rc = proc_object(q, s->box, pid, &o);
+		return process_view(q, s->box, s->arg, view_draft, &v);
+	rc = process_object(q, s->box, pid, &o);
 	if (rc < 0)
 		return rc;
 	view_object(s->node->id, o, t);
@@ -318,38 +318,38 @@ static int edit_tty(struct req *q, struct draft_proc *d, const char *value, size
 
 int apply_proc_cmd(struct req *q, const struct spot *s, const char *value, size_t len, bool append)
 {
-	int rc = proc_edit(q, s->box, s->arg, edit_cmd, value, len);
+	int rc = process_edit(q, s->box, s->arg, edit_cmd, value, len);
 
 	(void)append;
-	return rc < 0 ? rc : proc_start_draft(q, s->box, s->arg);
+	return rc < 0 ? rc : process_start_draft(q, s->box, s->arg);
 }
 
 int apply_proc_argv(struct req *q, const struct spot *s, const char *value, size_t len, bool append)
 {
 	(void)append;
-	return proc_edit(q, s->box, s->arg, edit_argv, value, len);
+	return process_edit(q, s->box, s->arg, edit_argv, value, len);
 }
 
 int apply_proc_cwd(struct req *q, const struct spot *s, const char *value, size_t len, bool append)
 {
 	(void)append;
-	return proc_edit(q, s->box, s->arg, edit_cwd, value, len);
+	return process_edit(q, s->box, s->arg, edit_cwd, value, len);
 }
 
 int apply_proc_env(struct req *q, const struct spot *s, const char *value, size_t len, bool append)
 {
-	return proc_edit(q, s->box, s->arg, append ? edit_env : edit_env_anew, value, len);
+	return process_edit(q, s->box, s->arg, append ? edit_env : edit_env_anew, value, len);
 }
 
 int apply_proc_tty(struct req *q, const struct spot *s, const char *value, size_t len, bool append)
 {
 	(void)append;
-	return proc_edit(q, s->box, s->arg, edit_tty, value, len);
+	return process_edit(q, s->box, s->arg, edit_tty, value, len);
 }
 
 static int pid_started(struct req *q, const struct spot *s, int64_t *ret_pid)
 {
-	int rc = proc_pid(q, s->box, s->arg, ret_pid);
+	int rc = process_pid(q, s->box, s->arg, ret_pid);
 
 	if (rc < 0)
 		return rc;
@@ -385,7 +385,7 @@ static int do_start(struct req *q, const struct spot *s, char **args, unsigned n
 {
 	(void)args;
 	(void)n;
-	return proc_start_draft(q, s->box, s->arg);
+	return process_start_draft(q, s->box, s->arg);
 }
 
 static int do_eof(struct req *q, const struct spot *s, char **args, unsigned n)
@@ -405,7 +405,7 @@ static int do_signal(struct req *q, const struct spot *s, char **args, unsigned 
 
 	(void)n;
 	if (rc == 0)
-		rc = proc_signal(q, s->box, pid, args[-1]);
+		rc = process_signal(q, s->box, pid, args[-1]);
 	mount_touch(q->m);
 	return rc;
 }

@@ -95,7 +95,7 @@ static int root_rmdir(struct req *q, const struct spot *d, const char *name)
 	q->acts = true;
 	rc = remote_json(q, "DELETE", sbx_path("/v1/sandboxes/%s", f.box), NULL, NULL);
 	if (rc == 0)
-		proc_forget_box(q->m, f.box);
+		process_forget_box(q->m, f.box);
 	mount_touch(q->m);
 	return rc;
 }
@@ -212,7 +212,7 @@ int read_by_id(struct req *q, const struct spot *s, struct text *t)
 
 	if (rc < 0)
 		return rc;
-	text_printf(t, "../%s%s", box_is_live(o) ? "" : "ended/",
+	txt_printf(t, "../%s%s", box_is_live(o) ? "" : "ended/",
 		box_is_live(o) ? box_entry(o) : box_id(o));
 	json_decref(o);
 	return 0;

@@ -12,15 +12,15 @@
 
 int read_last(struct req *q, const struct spot *s, struct text *t)
 {
-	int64_t pid = proc_last(q->m, s->box, q->uid);
+	int64_t pid = process_last(q->m, s->box, q->uid);
 	char name[64];
 
 	if (!pid)
 		return -ENOENT;
-	if (proc_alias(q, s->box, pid, name, sizeof(name)))
-		text_printf(t, "processes/%s", name);
+	if (process_alias(q, s->box, pid, name, sizeof(name)))
+		txt_printf(t, "processes/%s", name);
 	else
-		text_printf(t, "processes/%lld", (long long)pid);
+		txt_printf(t, "processes/%lld", (long long)pid);
 	return 0;
 }
 
@@ -32,13 +32,13 @@ static void stop_command(struct req *q, const char *box, int64_t pid)
 	uint64_t until = now_ms() + STOP_MS;
 	const struct timespec pause = { .tv_nsec = 20000000 };
 
-	if (proc_signal(&own, box, pid, "INT") < 0)
+	if (process_signal(&own, box, pid, "INT") < 0)
 		return;
 	while (now_ms() < until) {
 		json_t *o = NULL;
 		bool ended;
 
-		if (proc_object(&own, box, pid, &o) < 0)
+		if (process_object(&own, box, pid, &o) < 0)
 			return;
 		ended = json_is_integer(json_object_get(o, "exit_code"));
 		json_decref(o);
@@ -46,7 +46,7 @@ static void stop_command(struct req *q, const char *box, int64_t pid)
 			return;
 		nanosleep(&pause, NULL);
 	}
-	(void)proc_signal(&own, box, pid, "KILL");
+	(void)process_signal(&own, box, pid, "KILL");
 }
 
 int apply_run(struct req *q, const struct spot *s, const char *value, size_t len, bool append)
@@ -65,12 +65,12 @@ int apply_run(struct req *q, const struct spot *s, const char *value, size_t len
 	free(line);
 	if (!body)
 		return refuse(q, EINVAL, "run: the line is not UTF-8");
-	rc = proc_start(q, s->box, body, &pid);
+	rc = process_start(q, s->box, body, &pid);
 	if (rc < 0)
 		return rc;
-	proc_set_last(q->m, s->box, q->uid, pid);
+	process_set_last(q->m, s->box, q->uid, pid);
 	q->acts = false; /* the running process keeps the sandbox awake, the waiting does not */
-	rc = proc_wait(q, s->box, pid, &code);
+	rc = process_wait(q, s->box, pid, &code);
 	if (rc == -EINTR)
 		stop_command(q, s->box, pid);
 	mount_touch(q->m);

@@ -78,11 +78,11 @@ static void path_up(const struct spot *s, const struct node *n, struct text *t)
 		return;
 	path_up(s, &nodes[n->parent], t);
 	if (t->len)
-		text_str(t, "/");
+		txt_str(t, "/");
 	if (n->name)
-		text_str(t, n->name);
+		txt_str(t, n->name);
 	else
-		text_safe(t, n->id == N_BOX || n->id == N_ENDED_BOX ? s->box : s->arg, 200);
+		txt_safe(t, n->id == N_BOX || n->id == N_ENDED_BOX ? s->box : s->arg, 200);
 }
 
 void node_path(const struct spot *s, const char *name, char *out, size_t size)
@@ -92,8 +92,8 @@ void node_path(const struct spot *s, const char *name, char *out, size_t size)
 	path_up(s, s->node, &t);
 	if (name) {
 		if (t.len)
-			text_str(&t, "/");
-		text_safe(&t, name, 255);
+			txt_str(&t, "/");
+		txt_safe(&t, name, 255);
 	}
 	(void)snprintf(out, size, "%s", t.len ? t.p : "/");
 }

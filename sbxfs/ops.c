@@ -276,7 +276,7 @@ static void op_rmdir(fuse_req_t fr, fuse_ino_t parent, const char *name)
 	if (!begin(&q, fr, "rmdir", parent, name, &dir))
 		return;
 	if (tree_is(dir))
-		tree_remove(&q, dir, name, true);
+		tree_drop(&q, dir, name, true);
 	else
 		virtual_change(&q, CHANGE_RMDIR, dir, name, NULL, NULL, NULL);
 }
@@ -289,7 +289,7 @@ static void op_unlink(fuse_req_t fr, fuse_ino_t parent, const char *name)
 	if (!begin(&q, fr, "unlink", parent, name, &dir))
 		return;
 	if (tree_is(dir))
-		tree_remove(&q, dir, name, false);
+		tree_drop(&q, dir, name, false);
 	else
 		virtual_change(&q, CHANGE_UNLINK, dir, name, NULL, NULL, NULL);
 }

@@ -178,7 +178,7 @@ static int absolute(char **path)
 	return 0;
 }
 
-int options_parse(struct fuse_args *args, struct options *o)
+int fsopt_parse(struct fuse_args *args, struct options *o)
 {
 	if (fuse_opt_parse(args, o, table, on_arg) < 0)
 		return -1;
@@ -199,7 +199,7 @@ int options_parse(struct fuse_args *args, struct options *o)
 	return absolute(&o->token_file) < 0 || absolute(&o->ca_file) < 0 ? -1 : 0;
 }
 
-void options_fini(struct options *o)
+void fsopt_fini(struct options *o)
 {
 	char *all[] = { o->endpoint, o->token_file, o->ca_file, o->mountpoint, o->source, o->sbx,
 		o->ids_word, o->links_word, o->gid_word, o->use_word };
@@ -209,7 +209,7 @@ void options_fini(struct options *o)
 	memset(o, 0, sizeof(*o));
 }
 
-void options_usage(const char *program)
+void fsopt_usage(const char *program)
 {
 	printf("usage: %s [--endpoint URL] [--token-file F] [--ca F] [-f] [-o OPTIONS] MOUNTPOINT\n"
 	       "\n"

@@ -8,8 +8,8 @@
 #include <fuse_opt.h>
 
 /* Fills *o and leaves what is for the mount itself in *args. 0, or -1 after a message. */
-int options_parse(struct fuse_args *args, struct options *o);
-void options_fini(struct options *o);
-void options_usage(const char *program);
+int fsopt_parse(struct fuse_args *args, struct options *o);
+void fsopt_fini(struct options *o);
+void fsopt_usage(const char *program);
 
 #endif

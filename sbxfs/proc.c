@@ -123,7 +123,7 @@ static void entry_remove(struct procs *p, struct entry *e)
 	entry_free(e);
 }
 
-int proc_make(struct req *q, const char *box, const char *name)
+int process_make(struct req *q, const char *box, const char *name)
 {
 	struct procs *p = q->m->procs;
 	int rc = 0;
@@ -142,7 +142,7 @@ int proc_make(struct req *q, const char *box, const char *name)
 	return rc;
 }
 
-int proc_pid(struct req *q, const char *box, const char *name, int64_t *ret_pid)
+int process_pid(struct req *q, const char *box, const char *name, int64_t *ret_pid)
 {
 	struct procs *p = q->m->procs;
 	struct entry *e;
@@ -161,7 +161,7 @@ int proc_pid(struct req *q, const char *box, const char *name, int64_t *ret_pid)
 	return rc;
 }
 
-bool proc_alias(struct req *q, const char *box, int64_t pid, char *ret_name, size_t size)
+bool process_alias(struct req *q, const char *box, int64_t pid, char *ret_name, size_t size)
 {
 	struct procs *p = q->m->procs;
 	struct entry *e;
@@ -174,7 +174,7 @@ bool proc_alias(struct req *q, const char *box, int64_t pid, char *ret_name, siz
 	return e != NULL;
 }
 
-bool proc_is_hidden(struct req *q, const char *box, int64_t pid)
+bool process_is_hidden(struct req *q, const char *box, int64_t pid)
 {
 	struct procs *p = q->m->procs;
 	bool hidden;
@@ -185,7 +185,7 @@ bool proc_is_hidden(struct req *q, const char *box, int64_t pid)
 	return hidden;
 }
 
-bool proc_nth(struct req *q, const char *box, size_t n, char *ret_name, size_t size, int64_t *ret_pid)
+bool process_nth(struct req *q, const char *box, size_t n, char *ret_name, size_t size, int64_t *ret_pid)
 {
 	struct procs *p = q->m->procs;
 	struct entry *e;
@@ -219,7 +219,7 @@ static void wait_exited(struct req *q, const char *box, int64_t pid)
 	while (runs && now_ms() < until) {
 		json_t *o;
 
-		if (proc_object(q, box, pid, &o) < 0)
+		if (process_object(q, box, pid, &o) < 0)
 			return;
 		runs = is_running(o);
 		json_decref(o);
@@ -232,7 +232,7 @@ static int kill_running(struct req *q, const char *box, int64_t pid)
 {
 	json_t *o;
 	bool runs;
-	int rc = proc_object(q, box, pid, &o);
+	int rc = process_object(q, box, pid, &o);
 
 	if (rc == -ENOENT || rc == -ESTALE)
 		return 0;
@@ -242,19 +242,19 @@ static int kill_running(struct req *q, const char *box, int64_t pid)
 	json_decref(o);
 	if (!runs)
 		return 0;
-	rc = proc_signal(q, box, pid, "KILL");
+	rc = process_signal(q, box, pid, "KILL");
 	if (rc == 0)
 		wait_exited(q, box, pid);
 	/* A sandbox that ended meanwhile has taken its processes with it. */
 	return rc == -ENOENT || rc == -EBUSY ? 0 : rc;
 }
 
-int proc_remove(struct req *q, const char *box, const char *name)
+int process_remove(struct req *q, const char *box, const char *name)
 {
 	struct procs *p = q->m->procs;
 	struct entry *e;
 	int64_t pid;
-	int rc = proc_pid(q, box, name, &pid);
+	int rc = process_pid(q, box, name, &pid);
 
 	if (rc == 0 && pid)
 		rc = kill_running(q, box, pid);
@@ -272,7 +272,7 @@ int proc_remove(struct req *q, const char *box, const char *name)
 	return e ? 0 : -ENOMEM;
 }
 
-int proc_rename(struct req *q, const char *box, const char *name, const char *to)
+int process_rename(struct req *q, const char *box, const char *name, const char *to)
 {
 	struct procs *p = q->m->procs;
 	struct entry *e;
@@ -292,7 +292,7 @@ int proc_rename(struct req *q, const char *box, const char *name, const char *to
 	return rc;
 }
 
-void proc_forget_box(struct mount *m, const char *box)
+void process_forget_box(struct mount *m, const char *box)
 {
 	struct procs *p = m->procs;
 
@@ -321,7 +321,7 @@ void proc_forget_box(struct mount *m, const char *box)
 	pthread_mutex_unlock(&p->lock);
 }
 
-int proc_edit(struct req *q, const char *box, const char *name,
+int process_edit(struct req *q, const char *box, const char *name,
 	int (*edit)(struct req *q, struct draft_proc *d, const char *value, size_t len),
 	const char *value, size_t len)
 {
@@ -341,7 +341,7 @@ int proc_edit(struct req *q, const char *box, const char *name,
 	return rc;
 }
 
-int proc_view(struct req *q, const char *box, const char *name,
+int process_view(struct req *q, const char *box, const char *name,
 	void (*view)(const struct draft_proc *d, void *arg), void *arg)
 {
 	struct procs *p = q->m->procs;
@@ -398,7 +398,7 @@ static json_t *draft_body(struct req *q, const struct draft_proc *d)
 	return body;
 }
 
-int proc_start_draft(struct req *q, const char *box, const char *name)
+int process_start_draft(struct req *q, const char *box, const char *name)
 {
 	struct procs *p = q->m->procs;
 	struct entry *e;
@@ -419,7 +419,7 @@ int proc_start_draft(struct req *q, const char *box, const char *name)
 		return refuse(q, EBUSY, "%s was started already", name);
 	if (!body)
 		return rc;
-	rc = proc_start(q, box, body, &pid);
+	rc = process_start(q, box, body, &pid);
 	pthread_mutex_lock(&p->lock);
 	e = find(p, box, name);
 	if (e) {
@@ -428,17 +428,17 @@ int proc_start_draft(struct req *q, const char *box, const char *name)
 	}
 	pthread_mutex_unlock(&p->lock);
 	if (rc == 0 && !e) /* removed while it started */
-		(void)proc_signal(q, box, pid, "KILL");
+		(void)process_signal(q, box, pid, "KILL");
 	return rc;
 }
 
-int proc_object(struct req *q, const char *box, int64_t pid, json_t **ret)
+int process_object(struct req *q, const char *box, int64_t pid, json_t **ret)
 {
 	return remote_json(q, "GET", sbx_path("/v1/sandboxes/%s/processes/%lld", box, (long long)pid),
 		NULL, ret);
 }
 
-int proc_signal(struct req *q, const char *box, int64_t pid, const char *signal)
+int process_signal(struct req *q, const char *box, int64_t pid, const char *signal)
 {
 	q->acts = true;
 	return remote_json(q, "POST",
@@ -446,7 +446,7 @@ int proc_signal(struct req *q, const char *box, int64_t pid, const char *signal)
 		json_pack("{s:s}", "signal", signal), NULL);
 }
 
-int proc_start(struct req *q, const char *box, json_t *body, int64_t *ret_pid)
+int process_start(struct req *q, const char *box, json_t *body, int64_t *ret_pid)
 {
 	json_t *o = NULL;
 	int rc;
@@ -509,7 +509,7 @@ static bool exit_data(void *arg, const void *buf, size_t len)
 	return true;
 }
 
-int proc_wait(struct req *q, const char *box, int64_t pid, int *ret_exit)
+int process_wait(struct req *q, const char *box, int64_t pid, int *ret_exit)
 {
 	struct exit_sink s = { .q = q };
 	struct sbx_request r = { .on_data = exit_data, .arg = &s, .timeout_ms = -1 };
@@ -528,7 +528,7 @@ int proc_wait(struct req *q, const char *box, int64_t pid, int *ret_exit)
 	return 0;
 }
 
-int64_t proc_last(struct mount *m, const char *box, uid_t uid)
+int64_t process_last(struct mount *m, const char *box, uid_t uid)
 {
 	int64_t pid = 0;
 
@@ -540,7 +540,7 @@ int64_t proc_last(struct mount *m, const char *box, uid_t uid)
 	return pid;
 }
 
-void proc_set_last(struct mount *m, const char *box, uid_t uid, int64_t pid)
+void process_set_last(struct mount *m, const char *box, uid_t uid, int64_t pid)
 {
 	struct last *l;
 

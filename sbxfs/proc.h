@@ -19,40 +19,40 @@ struct draft_proc {
 int procs_new(struct procs **ret);
 void procs_free(struct procs *p);
 
-int proc_make(struct req *q, const char *box, const char *name);
+int process_make(struct req *q, const char *box, const char *name);
 /* Number behind a directory's name; 0: a draft. -ENOENT when this mount knows no such name. */
-int proc_pid(struct req *q, const char *box, const char *name, int64_t *ret_pid);
+int process_pid(struct req *q, const char *box, const char *name, int64_t *ret_pid);
 /* Name that this mount gave to a number; false: none. */
-bool proc_alias(struct req *q, const char *box, int64_t pid, char *ret_name, size_t size);
-bool proc_is_hidden(struct req *q, const char *box, int64_t pid);
+bool process_alias(struct req *q, const char *box, int64_t pid, char *ret_name, size_t size);
+bool process_is_hidden(struct req *q, const char *box, int64_t pid);
 /* n-th local name of a sandbox; false: no more. */
-bool proc_nth(struct req *q, const char *box, size_t n, char *ret_name, size_t size, int64_t *ret_pid);
+bool process_nth(struct req *q, const char *box, size_t n, char *ret_name, size_t size, int64_t *ret_pid);
 /* rmdir: kills it while it runs and drops the name (of a number: hides it here). */
-int proc_remove(struct req *q, const char *box, const char *name);
-int proc_rename(struct req *q, const char *box, const char *name, const char *to);
+int process_remove(struct req *q, const char *box, const char *name);
+int process_rename(struct req *q, const char *box, const char *name, const char *to);
 /* Forgets everything about a sandbox that ended. */
-void proc_forget_box(struct mount *m, const char *box);
+void process_forget_box(struct mount *m, const char *box);
 
 /* Changes a draft under the lock; -EBUSY once it was started. */
-int proc_edit(struct req *q, const char *box, const char *name,
+int process_edit(struct req *q, const char *box, const char *name,
 	int (*edit)(struct req *q, struct draft_proc *d, const char *value, size_t len),
 	const char *value, size_t len);
 /* Reads a draft under the lock. */
-int proc_view(struct req *q, const char *box, const char *name,
+int process_view(struct req *q, const char *box, const char *name,
 	void (*view)(const struct draft_proc *d, void *arg), void *arg);
-int proc_start_draft(struct req *q, const char *box, const char *name);
+int process_start_draft(struct req *q, const char *box, const char *name);
 
 /* The server's object of a process. */
-int proc_object(struct req *q, const char *box, int64_t pid, json_t **ret);
-int proc_signal(struct req *q, const char *box, int64_t pid, const char *signal);
+int process_object(struct req *q, const char *box, int64_t pid, json_t **ret);
+int process_signal(struct req *q, const char *box, int64_t pid, const char *signal);
 /* POST .../processes; body is taken. */
-int proc_start(struct req *q, const char *box, json_t *body, int64_t *ret_pid);
+int process_start(struct req *q, const char *box, json_t *body, int64_t *ret_pid);
 /* Waits for the end; q->patient decides about interrupts. */
-int proc_wait(struct req *q, const char *box, int64_t pid, int *ret_exit);
+int process_wait(struct req *q, const char *box, int64_t pid, int *ret_exit);
 
 /* last: number of the last `run` of a user in a sandbox, 0: none. */
-int64_t proc_last(struct mount *m, const char *box, uid_t uid);
-void proc_set_last(struct mount *m, const char *box, uid_t uid, int64_t pid);
+int64_t process_last(struct mount *m, const char *box, uid_t uid);
+void process_set_last(struct mount *m, const char *box, uid_t uid, int64_t pid);
 
 /* "17" -> 17; 0 for anything that is not a plain number from 1 on. */
 int64_t pid_of_word(const char *word);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool text_room(struct text *t, size_t more)
+static bool txt_room(struct text *t, size_t more)
 {
 	size_t want, cap;
 	char *p;
@@ -32,9 +32,9 @@ static bool text_room(struct text *t, size_t more)
 	return true;
 }
 
-void text_add(struct text *t, const void *buf, size_t len)
+void txt_add(struct text *t, const void *buf, size_t len)
 {
-	if (!text_room(t, len))
+	if (!txt_room(t, len))
 		return;
 	if (len)
 		memcpy(t->p + t->len, buf, len);
@@ -42,12 +42,12 @@ void text_add(struct text *t, const void *buf, size_t len)
 	t->p[t->len] = '\0';
 }
 
-void text_str(struct text *t, const char *s)
+void txt_str(struct text *t, const char *s)
 {
-	text_add(t, s, strlen(s));
+	txt_add(t, s, strlen(s));
 }
 
-void text_printf(struct text *t, const char *fmt, ...)
+void txt_printf(struct text *t, const char *fmt, ...)
 {
 	va_list ap;
 	int n;
@@ -55,7 +55,7 @@ void text_printf(struct text *t, const char *fmt, ...)
 	va_start(ap, fmt);
 	n = vsnprintf(NULL, 0, fmt, ap);
 	va_end(ap);
-	if (n < 0 || !text_room(t, (size_t)n))
+	if (n < 0 || !txt_room(t, (size_t)n))
 		return;
 	va_start(ap, fmt);
 	(void)vsnprintf(t->p + t->len, (size_t)n + 1, fmt, ap);
@@ -78,41 +78,41 @@ static void json_dump_safe(struct text *t, const json_t *v, size_t flags)
 
 		if (c != 0x7f && !c1)
 			continue;
-		text_add(t, from, (size_t)(p - from));
-		text_printf(t, "\\u%04x", c1 ? d : c);
+		txt_add(t, from, (size_t)(p - from));
+		txt_printf(t, "\\u%04x", c1 ? d : c);
 		p += c1;
 		from = p + 1;
 	}
-	text_str(t, from);
-	text_str(t, "\n");
+	txt_str(t, from);
+	txt_str(t, "\n");
 	free(s);
 }
 
-void text_json(struct text *t, const json_t *v)
+void txt_json(struct text *t, const json_t *v)
 {
 	json_dump_safe(t, v, JSON_INDENT(2));
 }
 
-void text_json_line(struct text *t, const json_t *v)
+void txt_json_line(struct text *t, const json_t *v)
 {
 	json_dump_safe(t, v, JSON_COMPACT);
 }
 
-void text_safe(struct text *t, const char *s, size_t max)
+void txt_safe(struct text *t, const char *s, size_t max)
 {
 	for (; *s && max; s++, max--) {
 		unsigned char c = (unsigned char)*s, d = (unsigned char)s[1];
 
 		if (c < 0x20 || c == 0x7f)
-			text_printf(t, "\\x%02x", c);
+			txt_printf(t, "\\x%02x", c);
 		else if (c == 0xc2 && d >= 0x80 && d <= 0x9f)
-			text_printf(t, "\\x%02x", (unsigned char)*++s);
+			txt_printf(t, "\\x%02x", (unsigned char)*++s);
 		else
-			text_add(t, s, 1);
+			txt_add(t, s, 1);
 	}
 }
 
-void text_fini(struct text *t)
+void txt_fini(struct text *t)
 {
 	free(t->p);
 	*t = (struct text)TEXT_NULL;

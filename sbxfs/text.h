@@ -16,21 +16,21 @@ struct text {
 };
 #define TEXT_NULL { .p = NULL }
 
-void text_add(struct text *t, const void *buf, size_t len);
-void text_str(struct text *t, const char *s);
-void text_printf(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void txt_add(struct text *t, const void *buf, size_t len);
+void txt_str(struct text *t, const char *s);
+void txt_printf(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Pretty JSON with a newline at the end; control bytes are escaped by JSON itself, DEL and C1 here. */
-void text_json(struct text *t, const json_t *v);
+void txt_json(struct text *t, const json_t *v);
 /* One JSON value on one line. */
-void text_json_line(struct text *t, const json_t *v);
+void txt_json_line(struct text *t, const json_t *v);
 /* Text of others, made safe for a terminal: C0, DEL and C1 become \xNN. */
-void text_safe(struct text *t, const char *s, size_t max);
-void text_fini(struct text *t);
+void txt_safe(struct text *t, const char *s, size_t max);
+void txt_fini(struct text *t);
 
-static inline void text_p(struct text *t)
+static inline void txt_p(struct text *t)
 {
-	text_fini(t);
+	txt_fini(t);
 }
-#define _cleanup_text_ __attribute__((cleanup(text_p)))
+#define _cleanup_text_ __attribute__((cleanup(txt_p)))
 
 #endif

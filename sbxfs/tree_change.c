@@ -135,7 +135,7 @@ static void child_changed(struct req *q, struct inode *dir, const char *name)
 	inode_unref(q->m, i);
 }
 
-void tree_remove(struct req *q, struct inode *dir, const char *name, bool is_dir)
+void tree_drop(struct req *q, struct inode *dir, const char *name, bool is_dir)
 {
 	char path[GUEST_PATH_MAX];
 	json_t *op;

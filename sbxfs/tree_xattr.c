@@ -147,10 +147,10 @@ void tree_listxattr(struct req *q, struct inode *i, size_t size)
 	}
 	json_array_foreach (json_object_get(result, "names"), n, v)
 		if (json_is_string(v) && is_guest(json_string_value(v)))
-			text_add(&t, json_string_value(v), strlen(json_string_value(v)) + 1);
+			txt_add(&t, json_string_value(v), strlen(json_string_value(v)) + 1);
 	json_decref(result);
 	if (has_words(q))
-		text_add(&t, "user.sbx.error", sizeof("user.sbx.error"));
+		txt_add(&t, "user.sbx.error", sizeof("user.sbx.error"));
 	reply_xattr(q, t.p, t.len, size);
 }
 

@@ -146,7 +146,7 @@ void tree_mkdir(struct req *q, struct inode *dir, const char *name, mode_t mode)
 void tree_mknod(struct req *q, struct inode *dir, const char *name, mode_t mode);
 void tree_symlink(struct req *q, struct inode *dir, const char *name, const char *target);
 void tree_link(struct req *q, struct inode *i, struct inode *dir, const char *name);
-void tree_remove(struct req *q, struct inode *dir, const char *name, bool is_dir);
+void tree_drop(struct req *q, struct inode *dir, const char *name, bool is_dir);
 void tree_rename(struct req *q, struct inode *dir, const char *name, struct inode *to,
 	const char *to_name, unsigned flags);
 

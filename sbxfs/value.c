@@ -84,25 +84,25 @@ void value_text(struct text *t, const json_t *v)
 
 	switch (v ? json_typeof(v) : JSON_NULL) {
 	case JSON_STRING:
-		text_safe(t, json_string_value(v), SIZE_MAX);
-		text_str(t, "\n");
+		txt_safe(t, json_string_value(v), SIZE_MAX);
+		txt_str(t, "\n");
 		break;
 	case JSON_ARRAY:
 		json_array_foreach ((json_t *)(uintptr_t)v, n, item)
 			value_text(t, item);
 		break;
 	case JSON_OBJECT:
-		text_json(t, v);
+		txt_json(t, v);
 		break;
 	case JSON_REAL:
-		text_printf(t, "%.15g\n", json_real_value(v));
+		txt_printf(t, "%.15g\n", json_real_value(v));
 		break;
 	case JSON_TRUE:
 	case JSON_FALSE:
-		text_str(t, json_is_true(v) ? "1\n" : "0\n");
+		txt_str(t, json_is_true(v) ? "1\n" : "0\n");
 		break;
 	case JSON_INTEGER:
-		text_printf(t, "%lld\n", (long long)json_integer_value(v));
+		txt_printf(t, "%lld\n", (long long)json_integer_value(v));
 		break;
 	case JSON_NULL:
 		break;
@@ -115,7 +115,7 @@ void value_keys(struct text *t, json_t *object)
 	json_t *v;
 
 	json_object_foreach (object, key, v) {
-		text_safe(t, key, SIZE_MAX);
-		text_str(t, "\n");
+		txt_safe(t, key, SIZE_MAX);
+		txt_str(t, "\n");
 	}
 }

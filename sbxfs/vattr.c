@@ -78,7 +78,7 @@ int render(struct req *q, const struct spot *s, struct inode **ret)
 	if (rc == 0 && t.failed)
 		rc = -ENOMEM;
 	if (rc < 0) {
-		text_fini(&t);
+		txt_fini(&t);
 		return rc;
 	}
 	return inode_render(q->m, s->node, s->box, s->arg, uid, t.p, t.len, gen, ret);

@@ -22,11 +22,11 @@ int read_verbs(struct req *q, const struct spot *s, struct text *t)
 	const struct verb *v = table_of(s->node->id);
 
 	if (!v)
-		text_str(t, "write a command line for sh; the write returns when it has ended. "
+		txt_str(t, "write a command line for sh; the write returns when it has ended. "
 			"See last/ for its output and exit code\n");
 	for (; v && v->word; v++)
 		if (v->help && remote_has(q, v->cap))
-			text_printf(t, "%-14s %s\n", v->word, v->help);
+			txt_printf(t, "%-14s %s\n", v->word, v->help);
 	return 0;
 }
 
@@ -36,7 +36,7 @@ static int unknown(struct req *q, const struct verb *table, const char *word)
 
 	for (; table->word; table++)
 		if (table->help && remote_has(q, table->cap))
-			text_printf(&words, "%s%s", words.len ? ", " : "", table->word);
+			txt_printf(&words, "%s%s", words.len ? ", " : "", table->word);
 	return refuse(q, EINVAL, "%.60s is not a verb here; these are: %s", word,
 		words.p ? words.p : "");
 }

@@ -27,7 +27,7 @@ static int output_get(struct req *q, const struct inode *i, uint64_t off, size_t
 	const char *headers[] = { range, NULL };
 	struct sbx_request r = { .headers = headers };
 	int64_t pid;
-	int rc = proc_pid(q, i->box, i->arg, &pid);
+	int rc = process_pid(q, i->box, i->arg, &pid);
 
 	memset(ret, 0, sizeof(*ret));
 	if (rc < 0 || !pid)
@@ -72,7 +72,7 @@ static int events_fetch(struct req *q, const struct inode *i, struct text *t)
 	if (rc < 0)
 		return rc;
 	json_array_foreach (json_object_get(body, "events"), n, ev)
-		text_json_line(t, ev);
+		txt_json_line(t, ev);
 	json_decref(body);
 	return 0;
 }
@@ -91,11 +91,11 @@ static int events_fresh(struct req *q, struct inode *i)
 	if (rc == 0 && t.failed)
 		rc = -ENOMEM;
 	if (rc < 0) {
-		text_fini(&t);
+		txt_fini(&t);
 		return rc;
 	}
 	if (!t.p)
-		text_add(&t, "", 0);
+		txt_add(&t, "", 0);
 	free(i->data);
 	i->data = t.p;
 	i->size = t.len;

@@ -136,7 +136,7 @@ static ssize_t write_doc(struct work *w, const struct spot *s)
 			refuse(&w->q, EINVAL, "text behind the document");
 	if (h->doc.len + w->size > DOC_MAX)
 		return refuse(&w->q, EFBIG, "a document has at most 1 MiB");
-	text_add(&h->doc, w->buf, w->size);
+	txt_add(&h->doc, w->buf, w->size);
 	if (h->doc.failed)
 		return -ENOMEM;
 	v = json_loadb(h->doc.p, h->doc.len, JSON_REJECT_DUPLICATES, &je);

@@ -185,7 +185,7 @@ static bool list_data(void *arg, const void *buf, size_t len)
 	const char *p = buf, *end = p + len, *nl;
 
 	while (s->rc == 0 && (nl = memchr(p, '\n', (size_t)(end - p)))) {
-		text_add(&s->line, p, (size_t)(nl - p));
+		txt_add(&s->line, p, (size_t)(nl - p));
 		list_line(s);
 		s->line.len = 0;
 		p = nl + 1;
@@ -193,7 +193,7 @@ static bool list_data(void *arg, const void *buf, size_t len)
 	if (s->rc == 0 && s->line.len + (size_t)(end - p) > LINE_MAX_BYTES)
 		s->rc = refuse(s->q, EPROTO, "a line of the server's listing is too long");
 	if (s->rc == 0)
-		text_add(&s->line, p, (size_t)(end - p));
+		txt_add(&s->line, p, (size_t)(end - p));
 	return s->rc == 0 && !s->line.failed;
 }
 
@@ -207,7 +207,7 @@ int wire_list(struct req *q, const char *box, const char *path,
 
 	if (rc == 0)
 		rc = wire_send(q, "GET", sbx_path("/v1/sandboxes/%s/fs/list?path=%S", box, path), &r, &resp);
-	text_fini(&s.line);
+	txt_fini(&s.line);
 	if (rc == 0)
 		rc = s.rc;
 	return rc == 0 && !s.ended ? refuse(q, EIO, "the server's listing was cut short") : rc;
