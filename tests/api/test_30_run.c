@@ -6,7 +6,11 @@
 #include "common/json/json.h"
 #include "tests/support/rig.h"
 
+#include <fcntl.h>
+#include <ftw.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 static struct rig *rig;
 static const char *id;
@@ -383,6 +387,39 @@ static void events_of_a_run_hold_a_hash_of_its_arguments(void **state)
 	json_decref(events);
 }
 
+static const char *found_in; /* nftw has no argument for its callback */
+
+static int look_for_secret(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+	static char buf[1 << 16];
+	int fd;
+	ssize_t n;
+
+	(void)at;
+	if (type != FTW_F || !S_ISREG(st->st_mode))
+		return 0;
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return 0;
+	while ((n = read(fd, buf, sizeof(buf))) > 0)
+		if (memmem(buf, (size_t)n, "zq7kept", 7))
+			found_in = "a file";
+	close(fd);
+	if (strstr(path, "/run/") && (st->st_mode & 077))
+		found_in = "permissions of the run folder";
+	return 0;
+}
+
+static void values_and_input_of_a_run_are_kept_nowhere(void **state)
+{
+	(void)state;
+	json_decref(run(
+		"{\"argv\":[\"true\"],\"env\":{\"T\":\"zq7kept\"},\"stdin\":\"enE3a2VwdA==\"}"));
+	found_in = NULL;
+	assert_int_equal(nftw(rig->state, look_for_secret, 16, FTW_PHYS), 0);
+	assert_null(found_in);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -400,6 +437,7 @@ int main(void)
 		cmocka_unit_test(a_client_that_leaves_takes_its_run_with_it),
 		cmocka_unit_test(a_run_ends_with_its_sandbox),
 		cmocka_unit_test(events_of_a_run_hold_a_hash_of_its_arguments),
+		cmocka_unit_test(values_and_input_of_a_run_are_kept_nowhere),
 	};
 
 	cmocka_set_test_filter(getenv("T"));
