@@ -4,8 +4,8 @@
 
 load ../fs/helper
 
-setup_file() { export SBX_BACKEND=linux; [ "$(id -u)" = 0 ] || export SBX_BACKEND=fake; start_all; }
-teardown_file() { stop_all; }
+setup_file() { export SBX_BACKEND=linux; [ "$(id -u)" = 0 ] || export SBX_BACKEND=fake; fs_start; rmdir "$M/box"; }
+teardown_file() { fs_stop; }
 
 @test "every line of the tour prints what the README shows" {
 	[ "$SBX_BACKEND" = linux ] || skip "the tour shows the isolated user and home; needs root"
