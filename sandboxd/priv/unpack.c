@@ -8,6 +8,7 @@
 #include <archive.h>
 #include <archive_entry.h>
 #include <dlfcn.h>
+#include <locale.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -197,7 +198,8 @@ static int copy_archive(
 	int r = 0, status;
 	long entries = 0;
 
-	while ((status = l->archive_read_next_header(in, &e)) == ARCHIVE_OK && r == 0) {
+	while (r == 0 && (status = l->archive_read_next_header(in, &e)) >= ARCHIVE_WARN &&
+		status != ARCHIVE_EOF) {
 		if (++entries > ENTRIES_MAX)
 			return fail_set(f, EFBIG, "archive");
 		r = write_entry(l, in, out, e, &total, f);
@@ -339,6 +341,8 @@ int unpack_import(const struct unpack_env *env, int tar, const char *layer, stru
 	int dir, r;
 
 	signal(SIGCHLD, SIG_DFL);
+	/* Names in extended headers are UTF-8: in another locale the library would change them. */
+	(void)setlocale(LC_CTYPE, "C.UTF-8");
 	if (load(&l, f) < 0)
 		return -f->sys;
 	snprintf(tmp, sizeof(tmp), ".%s.tmp", layer);

@@ -200,6 +200,31 @@ static void a_write_through_a_link_stays_inside(void **state)
 	assert_int_equal(lstat("/x-escaped", &st), -1);
 }
 
+static void names_that_are_not_ascii_stay_as_they_are(void **state)
+{
+	static const struct entry e[] = { { "PaxHeaders/0", 'x', NULL,
+						  "12 path=\xc5\x91"
+						  "a\n",
+						  0 },
+		{ "short", '0', NULL, "x", 0 }, { "\xff\xfe", '0', NULL, "raw", 0 } };
+	struct backend_image img;
+	struct err err = ERR_NULL;
+	struct stat st;
+
+	(void)state;
+	write_tar("names", e, ARRAY_LEN(e));
+	if (linux_backend.image_ensure(rig.rig.backend, "names", &img, &err) < 0)
+		fail_msg("%s", err.msg);
+	backend_image_free(&img);
+	_cleanup_close_ int dir = layer_dir("names.");
+	assert_int_equal(fstatat(dir,
+				 "\xc5\x91"
+				 "a",
+				 &st, 0),
+		0);
+	assert_int_equal(fstatat(dir, "\xff\xfe", &st, 0), 0);
+}
+
 static void a_replaced_archive_is_unpacked_again(void **state)
 {
 	static const struct entry one[] = { { "one", '0', NULL, "1", 0 } },
@@ -225,6 +250,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(garbage_is_refused),
 	cmocka_unit_test(a_write_through_a_link_stays_inside),
 	cmocka_unit_test(devices_are_left_out_and_the_user_is_put_in),
+	cmocka_unit_test(names_that_are_not_ascii_stay_as_they_are),
 	cmocka_unit_test(a_replaced_archive_is_unpacked_again),
 };
 

@@ -87,7 +87,7 @@ static int linux_probe(struct backend *b, bool caps[CAP_COUNT], struct err *e)
 	struct priv_ans a;
 
 	if (ask_call(b->ask, &q, -1, CREATE_MS, &a, e) < 0)
-		return err_prefix(e, "this host cannot run a sandbox");
+		return err_prefix(e, "this host cannot run a sandbox: ");
 	if (!(a.n[0] & PRIV_CAN_CREATE))
 		return err_set(e, ERR_UNSUPPORTED, "this host cannot run a sandbox");
 	for (size_t i = 0; i < ARRAY_LEN(always); i++)
@@ -174,7 +174,7 @@ static int layer_of(struct backend *b, const char *image, char layer[PRIV_LAYER_
 		return err_sys(e, errno, "open image %.80s", file);
 	snprintf(q.layer, sizeof(q.layer), "%s", image);
 	if (ask_call(b->ask, &q, fd, IMAGE_MS, &a, e) < 0)
-		return err_prefix(e, "image \"%.80s\"", image);
+		return err_prefix(e, "image \"%.80s\": ", image);
 	remember(b, image, &st, a.layer);
 	memcpy(layer, a.layer, PRIV_LAYER_MAX);
 	layer[PRIV_LAYER_MAX - 1] = 0;
