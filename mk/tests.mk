@@ -31,10 +31,19 @@ $(O)/tests/linux/root/build.o: sandboxd/priv/build.c
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(ALL_CFLAGS) -DGUEST_UID=0 -c -o $@ $<
-$(O)/tests/linux/root/sbx-priv: $(O)/tests/linux/root/build.o $(filter-out $(O)/obj/sandboxd/priv/build.o,$(call objs,sandboxd/priv common/sys))
+$(O)/tests/linux/bare/filter.o: sandboxd/priv/filter.c
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) -DFILTERS_USED=0 -c -o $@ $<
+PRIV_OBJS := $(call objs,sandboxd/priv common/sys)
+# root: guest processes are guest root; bare: and there is no system call filter.
+$(O)/tests/linux/root/sbx-priv: $(O)/tests/linux/root/build.o $(filter-out %/priv/build.o,$(PRIV_OBJS))
+$(O)/tests/linux/bare/sbx-priv: $(O)/tests/linux/root/build.o $(O)/tests/linux/bare/filter.o \
+	$(filter-out %/priv/build.o %/priv/filter.o,$(PRIV_OBJS))
+$(O)/tests/linux/root/sbx-priv $(O)/tests/linux/bare/sbx-priv:
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_priv)
 	$(Q)for p in shim init worker; do ln -sf ../../../bin/sbx-$$p $(@D)/sbx-$$p; done
-tests-build: $(TEST_BINS) $(O)/tests/linux/attack $(O)/tests/linux/root/sbx-priv
+tests-build: $(TEST_BINS) $(O)/tests/linux/attack $(O)/tests/linux/root/sbx-priv $(O)/tests/linux/bare/sbx-priv
 .SECONDARY:
