@@ -91,6 +91,8 @@ int64_t broker_now_ms(void);
 void creates_event(struct broker *b, struct job *j);
 void creates_refill(struct broker *b);
 void creates_stop(struct broker *b); /* the broker ends: unclaimed sandboxes go */
+/* Takes a request back that is still being built: the create fails, the sandbox becomes a spare. */
+void creates_cancel(struct broker *b, const char *id);
 /* Sandboxes of this layer are likely to come: keep spare ones, if none are kept yet. */
 void creates_expect(struct broker *b, const char *layer);
 int creates_probe(struct broker *b, uint64_t tag);

@@ -14,7 +14,7 @@
 #define PROBE_LAYER ".probe"
 /* the contract's defaults; the first create tells what is really wanted */
 #define USUAL_MEMORY_MB 1024
-#define USUAL_DISK_MB 10240
+#define USUAL_DISK_MB   10240
 
 static struct job *start_builder(struct broker *b, const struct build_shape *shape)
 {
@@ -267,6 +267,20 @@ void op_create(struct broker *b, const struct priv_req *q, int fd)
 	fill(j, q);
 	if (j->step == STEP_SPARE)
 		claim_it(b, j);
+}
+
+void creates_cancel(struct broker *b, const char *id)
+{
+	for (struct job *j = b->jobs; j; j = j->next) {
+		struct fail f = { 0 };
+		if (j->kind != JOB_BUILD || j->done || !j->wanted || strcmp(j->claim.id, id) != 0)
+			continue;
+		fail_set(&f, EAGAIN, "the create was taken back");
+		broker_answer(b, j->op, j->tag, &f, NULL);
+		explicit_bzero(&j->claim, sizeof(j->claim));
+		j->wanted = false;
+		j->tag = 0;
+	}
 }
 
 void creates_expect(struct broker *b, const char *layer)

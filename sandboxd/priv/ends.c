@@ -271,6 +271,7 @@ void op_destroy(struct broker *b, const struct priv_req *q, int fd)
 		broker_answer(b, q->op, q->tag, &f, NULL);
 		return;
 	}
+	creates_cancel(b, q->id);
 	ends_start(b, q->id, q->op, q->tag, NULL);
 }
 

@@ -109,7 +109,14 @@ static void the_memory_limit_ends_one_process_and_not_the_sandbox(void **state)
 	_cleanup_(spooled_free_p) struct spooled o = { 0 };
 
 	(void)state;
-	box_run(b, "tail -c 600000000 /dev/zero | wc -c; exit 0", &o);
+	const char *const argv[] = { "tail", "-c", "600000000", "/dev/zero", NULL };
+	struct guest_start s = box_cmd(b, argv);
+	struct err e = ERR_NULL;
+	uint32_t num = box_start(b, &s, &e);
+	assert_true(num && box_wait_exit(b, num, 20000));
+	box_read(b, num, &o);
+	assert_int_equal(o.exit_code, 137);
+	assert_int_equal(o.flags & 1, 1); /* and it is known why */
 	assert_output(b, "echo alive", "alive\n");
 	box_free(b);
 }
@@ -210,6 +217,46 @@ static void a_run_folder_that_is_a_link_is_refused(void **state)
 	assert_int_equal(linux_backend.create(rig.rig.backend, &s, NULL, &e), -1);
 	assert_int_equal(lstat("/tmp/sock", &st), -1);
 	assert_int_equal(unlinkat(rig.rig.state_dirfd, path, 0), 0);
+}
+
+struct racer {
+	char id[40];
+	int r;
+	struct err e;
+};
+
+static void *create_in_thread(void *arg)
+{
+	struct racer *k = arg;
+	struct backend_spec s;
+
+	spec_for(&s, k->id, 80, 64);
+	k->r = linux_backend.create(rig.rig.backend, &s, NULL, &k->e);
+	return NULL;
+}
+
+/* Whichever comes first, afterwards there is no such sandbox. */
+static void a_destroy_during_a_create_wins(void **state)
+{
+	struct leftovers before;
+
+	(void)state;
+	linux_rig_count(&rig, &before);
+	for (int i = 0; i < 8; i++) {
+		struct racer k = { .e = ERR_NULL };
+		struct err e = ERR_NULL;
+		pthread_t t;
+		snprintf(k.id, sizeof(k.id), "sbx_%016x", 0x7000 + i);
+		make_run_dir(k.id);
+		assert_int_equal(pthread_create(&t, NULL, create_in_thread, &k), 0);
+		pause_ms(i);
+		assert_int_equal(linux_backend.destroy(rig.rig.backend, k.id, &e), 0);
+		pthread_join(t, NULL);
+		if (k.r == 0) /* it came after the destroy */
+			assert_int_equal(linux_backend.destroy(rig.rig.backend, k.id, &e), 0);
+		assert_false(linux_backend.alive(rig.rig.backend, k.id, 3));
+	}
+	assert_true(linux_rig_wait_clean(&rig, &before, 10000));
 }
 
 static void destroy_is_idempotent(void **state)
@@ -394,6 +441,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(what_the_front_sends_is_checked),
 	cmocka_unit_test(a_run_folder_that_is_a_link_is_refused),
 	cmocka_unit_test(destroy_is_idempotent),
+	cmocka_unit_test(a_destroy_during_a_create_wins),
 	cmocka_unit_test(an_image_that_is_not_there_is_not_found),
 	cmocka_unit_test(many_threads_make_and_end_sandboxes_at_once),
 	cmocka_unit_test(fifty_sandboxes_live_at_once),

@@ -223,6 +223,22 @@ static int cancelled(struct err *e)
 	return err_set(e, ERR_CONFLICT, "the create was cancelled");
 }
 
+static int ask_create(struct backend *b, struct priv_req *q, struct err *e)
+{
+	struct err why = ERR_NULL;
+	int r = ask_call(b->ask, q, -1, CREATE_MS, NULL, &why);
+
+	explicit_bzero(q->secret, sizeof(q->secret));
+	if (r == 0)
+		return 0;
+	/* An answer that did not come may be on its way: nothing of it may stay. */
+	if (why.code == ERR_UNAVAILABLE)
+		linux_destroy(b, q->id, NULL);
+	if (e)
+		*e = why;
+	return -1;
+}
+
 static int linux_create(struct backend *b, const struct backend_spec *spec,
 	const volatile int *cancel, struct err *e)
 {
@@ -243,7 +259,7 @@ static int linux_create(struct backend *b, const struct backend_spec *spec,
 			(int)sizeof(q.hostname))
 		return err_set(e, ERR_INVALID_REQUEST, "sandbox id or host name too long");
 	memcpy(q.secret, spec->secret, sizeof(q.secret));
-	if (ask_call(b->ask, &q, -1, CREATE_MS, NULL, e) < 0)
+	if (ask_create(b, &q, e) < 0)
 		return -1;
 	if (cancel && __atomic_load_n(cancel, __ATOMIC_ACQUIRE)) {
 		linux_destroy(b, spec->id, NULL);
