@@ -274,7 +274,7 @@ static void finish(struct proc *p)
 	int64_t now = clock_wall_ns();
 	bool log = false;
 
-	if (spool_head_read(p->spool_fd, &h) < 0)
+	if (spool_head_read(p, &h) < 0)
 		h = (struct spool_head){ .exit_code = PROC_EXIT_LOST };
 	if ((int64_t)h.ended_ns < p->started_ns || (int64_t)h.ended_ns > now)
 		h.ended_ns = (uint64_t)now;
@@ -325,14 +325,10 @@ void proc_sandbox_ended(struct sandbox *s)
 		int fd = idle_fd(p);
 		close_p(&fd);
 	}
-	spool_drop_spare(s);
 }
 
 void proc_free_all(struct sandbox *s)
 {
-	pthread_mutex_lock(&s->lock);
-	spool_drop_spare(s);
-	pthread_mutex_unlock(&s->lock);
 	for (;;) {
 		pthread_mutex_lock(&s->lock);
 		struct proc *p = s->procs;

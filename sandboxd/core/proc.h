@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Processes of a sandbox: start, wait, output, input, signals. Records live as long as the
- * sandbox's record; record and output are in the spool file <run dir>/p<num>, which whoever removes
- * the run folder removes with it. A reference to a process does not hold its sandbox: the caller
- * keeps its reference of the sandbox for as long. Every function takes the sandbox's lock itself
- * unless it says otherwise, and may be called from any thread. */
+ * sandbox's record; record and output are in a spool (proto/spool.h) of the run folder, which
+ * whoever removes the run folder removes with it. A reference to a process does not hold its
+ * sandbox: the caller keeps its reference of the sandbox for as long. Every function takes the
+ * sandbox's lock itself unless it says otherwise, and may be called from any thread. */
 #ifndef SANDBOXD_CORE_PROC_H
 #define SANDBOXD_CORE_PROC_H
 

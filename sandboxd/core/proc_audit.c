@@ -67,7 +67,7 @@ void proc_log_exited(struct proc *p)
 	if (p->exit_logged)
 		return;
 	p->exit_logged = true;
-	spool_note(p->spool_fd, 1u | (p->timed_out ? 2u : 0));
+	spool_note(p, 1u | (p->timed_out ? 2u : 0));
 	if (!a)
 		return;
 	o = json_pack("{s:I, s:i}", "pid", (json_int_t)p->num, "exit_code", p->exit_code);

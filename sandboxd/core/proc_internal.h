@@ -52,23 +52,25 @@ void proc_count_down(struct sandbox *s); /* one process less keeps the sandbox b
 bool proc_wait(struct proc *p, pthread_cond_t *cond, int64_t until_ms);
 void proc_note_exit(struct sandbox *s, uint32_t num); /* lock not held: the spool says EXITED */
 
-/* proc_spool.c: no lock needed */
-/* Makes <run dir>/p<num> with the record in it. */
+/* proc_spool.c: no lock needed. All use p->spool_fd, which is open as long as the caller holds a
+ * reference and proc_spool() gave it. */
+void spool_file_name(uint32_t num, char out[24]);
+off_t spool_at(uint32_t num); /* where its spool begins in that file */
+/* Gives the process its spool, with the record in it. */
 int spool_create(const struct proc *p, const char *cwd, int *ret_fd, struct err *e);
-void spool_prepare(struct sandbox *s);    /* makes the file of the next process ahead of time */
-void spool_drop_spare(struct sandbox *s); /* lock held */
-void spool_remove(const struct sandbox *s, uint32_t num);
+void spool_clear(const struct proc *p); /* it was never a process */
+void spool_free(const struct proc *p);  /* and gives the blocks back */
 /* A consistent copy of the head, every number checked and cut to its bounds; -1: not a spool. */
-int spool_head_read(int fd, struct spool_head *ret);
+int spool_head_read(const struct proc *p, struct spool_head *ret);
 /* The order table's entry at `i`; false: cannot be read. */
-bool spool_order_read(int fd, uint32_t i, uint32_t *ret, uint32_t n);
+bool spool_order_read(const struct proc *p, uint32_t i, uint32_t *ret, uint32_t n);
 /* Up to `len` bytes of a stream that are known to be there; bytes a shim took back read as 0. */
-void spool_data_read(int fd, int stream, uint64_t offset, void *buf, size_t len);
+void spool_data_read(const struct proc *p, int stream, uint64_t offset, void *buf, size_t len);
 /* The record: JSON object and flags of struct spool_meta. */
-int spool_meta_read(int fd, json_t **ret, uint32_t *ret_noted);
-void spool_note(int fd, uint32_t noted);
+int spool_meta_read(const struct proc *p, json_t **ret, uint32_t *ret_noted);
+void spool_note(const struct proc *p, uint32_t noted);
 /* Gives the output's blocks back, keeps head and record. */
-void spool_drop_output(int fd);
+void spool_drop_output(const struct proc *p);
 /* The process's spool, opened again when need be; -1: it is gone. Valid while the caller holds a
  * reference. Takes the lock. */
 int proc_spool(struct proc *p);

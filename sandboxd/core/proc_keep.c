@@ -40,10 +40,8 @@ static size_t collect(struct sandbox *s, unsigned keep, bool with_output, struct
 
 static void lose_output(struct proc *p)
 {
-	int fd = proc_spool(p);
-
-	if (fd >= 0)
-		spool_drop_output(fd);
+	if (proc_spool(p) >= 0)
+		spool_drop_output(p);
 	pthread_mutex_lock(&p->sandbox->lock);
 	p->output_lost = true;
 	pthread_mutex_unlock(&p->sandbox->lock);
@@ -55,9 +53,11 @@ static void lose_record(struct proc *p)
 	struct sandbox *s = p->sandbox;
 
 	pthread_mutex_lock(&s->lock);
+	p->output_lost = false; /* its spool may be opened for this once more */
 	proc_remove(p);
 	pthread_mutex_unlock(&s->lock);
-	spool_remove(s, p->num);
+	if (proc_spool(p) >= 0)
+		spool_free(p);
 	proc_unref(p);
 }
 
@@ -73,17 +73,20 @@ void proc_retire(struct sandbox *s)
 		lose_output(p[i]);
 }
 
+/* "spool7" holds the processes from 7 * SPOOL_SLOTS on. */
 static bool parse_name(const char *name, uint32_t *ret)
 {
-	char *end;
+	char again[24];
 	unsigned long n;
 
-	if (name[0] != 'p' || name[1] < '1' || name[1] > '9')
+	if (strncmp(name, "spool", 5))
 		return false;
-	errno = 0;
-	n = strtoul(name + 1, &end, 10);
-	*ret = (uint32_t)n;
-	return errno == 0 && *end == '\0' && n < UINT32_MAX;
+	n = strtoul(name + 5, NULL, 10);
+	if (n > UINT32_MAX / SPOOL_SLOTS)
+		return false;
+	*ret = (uint32_t)n * SPOOL_SLOTS;
+	spool_file_name(*ret, again);
+	return !strcmp(name, again);
 }
 
 static int by_number(const void *a, const void *b)
@@ -138,7 +141,7 @@ static bool fill_from_meta(struct proc *p)
 	size_t i;
 	int tty;
 
-	if (spool_meta_read(p->spool_fd, &o, &noted) < 0 ||
+	if (spool_meta_read(p, &o, &noted) < 0 ||
 		json_unpack(o, "{s:o, s:b, s?s, s:I}", "argv", &argv, "tty", &tty, "name", &name,
 			"started_ns", &started) < 0 ||
 		json_array_size(argv) == 0)
@@ -172,7 +175,7 @@ static void take_back(struct proc *p, bool alive)
 		s->idle_since_ms = 0;
 	}
 	pthread_mutex_unlock(&s->lock);
-	if (!in || spool_head_read(p->spool_fd, &h) < 0)
+	if (!in || spool_head_read(p, &h) < 0)
 		return;
 	if (h.state == SPOOL_EXITED) {
 		proc_note_exit(s, p->num);
@@ -184,39 +187,41 @@ static void take_back(struct proc *p, bool alive)
 	}
 }
 
-static void restore_one(struct sandbox *s, uint32_t num, bool alive)
+/* The number is used up when the slot has a record: a shim may have heard of it. */
+static bool restore_one(struct sandbox *s, uint32_t num, bool alive)
 {
 	struct proc *p = proc_new(s);
 	struct spool_head h;
-	bool usable;
+	bool used = false;
 
 	if (!p)
-		return;
+		return true;
 	p->num = num;
-	p->spool_fd = -1;
-	usable = proc_spool(p) >= 0 && spool_head_read(p->spool_fd, &h) == 0 &&
-		 h.state != SPOOL_NEW && fill_from_meta(p);
-	if (usable)
+	if (proc_spool(p) >= 0)
+		used = fill_from_meta(p);
+	if (used && spool_head_read(p, &h) == 0 && h.state != SPOOL_NEW)
 		take_back(p, alive);
-	else
-		spool_remove(s, num); /* its start was never answered */
+	else if (used)
+		spool_clear(p); /* its start was never answered */
 	proc_unref(p);
+	return used;
 }
 
 int proc_restore(struct sandbox *s, bool alive, struct err *e)
 {
-	_cleanup_free_ uint32_t *nums = NULL;
+	_cleanup_free_ uint32_t *firsts = NULL;
+	uint32_t next = 1;
 	size_t n = 0;
 
-	if (list_spools(s, &nums, &n, e) < 0)
+	if (list_spools(s, &firsts, &n, e) < 0)
 		return -1;
 	for (size_t i = 0; i < n; i++)
-		restore_one(s, nums[i], alive);
+		for (uint32_t k = firsts[i] ? 0 : 1; k < SPOOL_SLOTS; k++)
+			if (restore_one(s, firsts[i] + k, alive))
+				next = firsts[i] + k + 1;
 	pthread_mutex_lock(&s->lock);
-	if (s->next_num == 0)
-		s->next_num = 1;
-	if (n && s->next_num <= nums[n - 1])
-		s->next_num = nums[n - 1] + 1;
+	if (s->next_num < next)
+		s->next_num = next;
 	pthread_mutex_unlock(&s->lock);
 	return 0;
 }

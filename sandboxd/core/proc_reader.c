@@ -49,7 +49,6 @@ struct view {
 	bool exited;
 	int exit_code;
 	uint64_t seq;
-	int fd; /* -1: no output is there */
 	struct spool_head head;
 };
 
@@ -60,8 +59,7 @@ static void look(struct proc *p, struct view *v)
 	v->exit_code = p->exit_code;
 	v->seq = p->output_seq;
 	pthread_mutex_unlock(&p->sandbox->lock);
-	v->fd = proc_spool(p);
-	if (v->fd < 0 || spool_head_read(v->fd, &v->head) < 0)
+	if (proc_spool(p) < 0 || spool_head_read(p, &v->head) < 0)
 		v->head = (struct spool_head){ 0 };
 }
 
@@ -79,7 +77,7 @@ static uint64_t next_told(struct proc_reader *r, const struct view *v, int *ret_
 		uint64_t left, there;
 		uint32_t entry;
 
-		if (!spool_order_read(v->fd, r->run, &entry, 1))
+		if (!spool_order_read(r->proc, r->run, &entry, 1))
 			break;
 		*ret_stream = entry & ORDER_ERR ? 1 : 0;
 		left = entry & ~ORDER_ERR;
@@ -137,7 +135,7 @@ enum proc_read proc_reader_next(struct proc_reader *r, int timeout_ms, int *ret_
 		uint64_t n = next_piece(r, &v, ret_stream);
 		if (n) {
 			*ret_len = n < max ? (size_t)n : max;
-			spool_data_read(v.fd, *ret_stream, r->pos[*ret_stream], buf, *ret_len);
+			spool_data_read(r->proc, *ret_stream, r->pos[*ret_stream], buf, *ret_len);
 			advance(r, *ret_stream, *ret_len);
 			return PROC_READ_DATA;
 		}
@@ -192,7 +190,7 @@ ssize_t proc_bytes(
 	if (offset < size)
 		n = size - offset < max ? size - offset : max;
 	if (n)
-		spool_data_read(v.fd, stream, offset, buf, (size_t)n);
+		spool_data_read(p, stream, offset, buf, (size_t)n);
 	*ret_end = v.exited && offset + n >= size;
 	return (ssize_t)n;
 }

@@ -71,7 +71,7 @@ static void end_tree(struct proc *p, bool timed_out)
 	if (over)
 		return;
 	if (timed_out)
-		spool_note(p->spool_fd, 2);
+		spool_note(p, 2);
 	(void)guest_signal(
 		s->guest, p->num, SIGKILL, true, NULL); /* fails only when the sandbox ends */
 	(void)wait_exit(p, clock_mono_ms() + KILL_GRACE_MS, NULL, NULL);
@@ -92,7 +92,7 @@ void proc_result_of(struct proc_result *r, struct proc *p)
 	r->timed_out = p->timed_out;
 	r->exit_code = p->timed_out ? PROC_EXIT_LOST : p->exit_code;
 	pthread_mutex_unlock(&p->sandbox->lock);
-	if (spool_head_read(p->spool_fd, &h) < 0)
+	if (spool_head_read(p, &h) < 0)
 		h = (struct spool_head){ 0 };
 	r->proc = p;
 	memcpy(r->kept, h.kept, sizeof(r->kept));
@@ -117,7 +117,6 @@ int proc_run(struct sandbox *s, const struct process_body *body, bool (*gone)(vo
 		return -1;
 	if (body->timeout_secs > 0 && body->timeout_secs < TIMEOUT_MAX_SECS)
 		until_ms = clock_mono_ms() + body->timeout_secs * 1000;
-	spool_prepare(s); /* in time that would be spent waiting */
 	r = wait_exit(p, until_ms, gone, arg);
 	if (r != EXITED)
 		end_tree(p, r == EXPIRED);
@@ -161,7 +160,7 @@ static size_t put_stream(
 	n = skip || max < 4 ? 3 : max / 4 * 3;
 	n = n < sizeof(raw) ? n : sizeof(raw);
 	n = n < r->kept[stream] - at ? n : r->kept[stream] - at;
-	spool_data_read(r->proc->spool_fd, stream, at, raw, n);
+	spool_data_read(r->proc, stream, at, raw, n);
 	if (!skip && max >= 4)
 		return base64_put(raw, n, buf);
 	(void)base64_put(raw, n, group);

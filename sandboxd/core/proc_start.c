@@ -131,7 +131,7 @@ static int hand_over(struct proc *p, const struct process_body *b, const char *c
 	pthread_mutex_unlock(&s->lock);
 	if (guest_start(s->guest, &g, e) == 0)
 		return 0;
-	spool_remove(s, p->num);
+	spool_clear(p);
 	return -1;
 }
 

@@ -8,6 +8,7 @@
 #include "sandboxd/core/clock.h"
 #include "sandboxd/core/proc.h"
 #include "sandboxd/core/strs.h"
+#include "sandboxd/proto/spool.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -230,11 +231,16 @@ int sandbox_make_run_dir(struct sandbox *s)
 	return -1;
 }
 
-/* Of a process that was: a file made ahead for the next one has no story to keep. */
+/* Of processes that were: a file in which none was ever started has no story to keep. */
 static bool is_spool(const char *name, uint32_t next_num)
 {
-	return name[0] == 'p' && name[1] && strspn(name + 1, "0123456789") == strlen(name + 1) &&
-	       strtoul(name + 1, NULL, 10) < next_num;
+	unsigned long first;
+
+	if (strncmp(name, "spool", 5) || !name[5] ||
+		strspn(name + 5, "0123456789") != strlen(name + 5))
+		return false;
+	first = strtoul(name + 5, NULL, 10) * SPOOL_SLOTS;
+	return (first ? first : 1) < next_num;
 }
 
 bool sandbox_clean_run_dir(struct sandbox *s, bool all)

@@ -76,7 +76,6 @@ struct sandbox {
 	struct guestfs *fs;        /* NULL unless running */
 	struct proc *procs;        /* uthash by number; owned by proc.c */
 	uint32_t next_num;
-	int spool_spare;           /* proc.c: descriptor + 1 of a file made ahead, 0: none */
 	unsigned running_procs;
 	char *text;                /* sandbox_json as text when text_version == version; else stale */
 	uint64_t text_version;

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The spool: one sparse file a process, made by the front, written by the shim through a passed
- * descriptor, read by the front. It holds output and result, so that neither is lost when
- * either of the two is killed. The reader checks every number: it trusts none.
+/* The spool: what a process has written and how it ended, made by the front, written by the shim
+ * through a passed descriptor, read by the front. Neither output nor result is lost when either of
+ * the two is killed. The reader checks every number: it trusts none.
+ *
+ * A spool is SPOOL_SIZE bytes of a sparse file, from the passed descriptor's position on. The front
+ * keeps SPOOL_SLOTS of them in one file, as a new file can cost a file system milliseconds (ext4
+ * searches for an inode that was not freed lately) and a place in an old one microseconds:
+ * process N is slot N % SPOOL_SLOTS of run/<id>/spool<N / SPOOL_SLOTS>.
  *
  *   0 .. 1 KiB        struct spool_head
  *   SPOOL_META        struct spool_meta, then JSON: the process's record (argv, cwd, tty, name,
@@ -31,6 +36,8 @@
 #define SPOOL_META_NEAR (SPOOL_OUT - SPOOL_META - (unsigned)sizeof(struct spool_meta))
 #define SPOOL_META_FAR  (SPOOL_ORDER + 4u * SPOOL_RUNS_MAX)
 #define SPOOL_META_MAX  (4u * 1024 * 1024) /* most bytes of JSON: a body, escaped, fits well */
+#define SPOOL_SIZE      (32u * 1024 * 1024)
+#define SPOOL_SLOTS     64u
 
 enum spool_state { SPOOL_NEW = 0, SPOOL_RUNNING = 1, SPOOL_EXITED = 2 };
 

@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #define PROC_BUCKETS 128
 #define EXITED_MAX 4096 /* exited processes remembered for a front that does not forget them */
@@ -73,6 +74,7 @@ struct proc {
 	struct conn *writers;
 	struct conn *starter;
 	int spool;
+	off_t spool_at; /* where it begins in its file */
 	struct spool_head *head;
 	int run_stream;         /* of the last run, -1: none or the order is full */
 	uint32_t run_len;

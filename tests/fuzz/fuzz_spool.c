@@ -17,7 +17,7 @@ static struct spool_box *the_box;
 
 static void remove_box(void)
 {
-	(void)unlinkat(the_box->s.run_dirfd, "p1", 0);
+	(void)unlinkat(the_box->s.run_dirfd, "spool0", 0);
 	close(the_box->s.run_dirfd);
 	(void)rmdir(the_box->dir);
 	free(the_box);
@@ -44,7 +44,7 @@ static struct spool_box *spool_box(void)
 
 static void write_spool(const struct spool_box *b, struct supply *in)
 {
-	int fd = openat(b->s.run_dirfd, "p1", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	int fd = openat(b->s.run_dirfd, "spool0", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	struct spool_head h = { .magic = SPOOL_MAGIC };
 	static const struct {
 		uint64_t at;
@@ -57,11 +57,11 @@ static void write_spool(const struct spool_box *b, struct supply *in)
 		{ SPOOL_ERR, 64 },
 	};
 
-	promise(fd >= 0 && write(fd, &h, sizeof(h)) == sizeof(h));
+	promise(fd >= 0 && pwrite(fd, &h, sizeof(h), spool_at(1)) == sizeof(h));
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
 		size_t n;
 		const uint8_t *p = supply_piece(in, parts[i].max, &n);
-		promise(pwrite(fd, p, n, (off_t)parts[i].at) == (ssize_t)n);
+		promise(pwrite(fd, p, n, spool_at(1) + (off_t)parts[i].at) == (ssize_t)n);
 	}
 	close(fd);
 }
@@ -112,6 +112,6 @@ int fuzz_spool(const uint8_t *data, size_t size)
 	}
 	proc_free_all(&b->s);
 	b->s.next_num = 1;
-	(void)unlinkat(b->s.run_dirfd, "p1", 0);
+	(void)unlinkat(b->s.run_dirfd, "spool0", 0);
 	return 0;
 }

@@ -77,6 +77,7 @@ static inline struct proc *box_proc(struct box *b, const char *name, bool tty)
 /* The shim's side. */
 struct hand {
 	int fd;
+	off_t at;   /* of the spool in its file */
 	int stream; /* of the last run */
 	uint32_t run_len;
 	struct spool_head h;
@@ -84,7 +85,7 @@ struct hand {
 
 static inline void hand_write(const struct hand *w, const void *buf, size_t len, uint64_t at)
 {
-	assert_int_equal(pwrite(w->fd, buf, len, (off_t)at), len);
+	assert_int_equal(pwrite(w->fd, buf, len, w->at + (off_t)at), len);
 }
 
 static inline void hand_head(const struct hand *w)
@@ -94,11 +95,11 @@ static inline void hand_head(const struct hand *w)
 
 static inline struct hand hand_open(const struct box *b, const struct proc *p)
 {
-	char path[96];
-	struct hand w = { .stream = -1 };
+	char name[24];
+	struct hand w = { .stream = -1, .at = spool_at(p->num) };
 
-	snprintf(path, sizeof(path), "%s/p%u", b->dir, p->num);
-	w.fd = open(path, O_RDWR | O_CLOEXEC);
+	spool_file_name(p->num, name);
+	w.fd = openat(b->s.run_dirfd, name, O_RDWR | O_CLOEXEC);
 	assert_true(w.fd >= 0);
 	w.h = (struct spool_head){
 		.magic = SPOOL_MAGIC, .state = SPOOL_RUNNING, .started_ns = 1700000000000000000u
