@@ -301,6 +301,24 @@ int inode_tree(struct mount *m, const struct node *node, const char *box, const 
 	return i ? 0 : -ENOMEM;
 }
 
+bool inode_is(struct mount *m, struct inode *i, const struct tree_id *id, bool carry)
+{
+	struct inodes *t = m->inodes;
+	bool same;
+
+	pthread_mutex_lock(&t->lock);
+	same = !memcmp(&i->tid, id, sizeof(*id));
+	if (!same && carry && i->tid.dev == id->dev && i->tid.ino == id->ino && i->hashed &&
+		!find_tree(t, i->box, id)) {
+		hash_out(t, i);
+		i->tid = *id;
+		hash_in(t, i);
+		same = true;
+	}
+	pthread_mutex_unlock(&t->lock);
+	return same;
+}
+
 void inode_ref(struct mount *m, struct inode *i)
 {
 	pthread_mutex_lock(&m->inodes->lock);

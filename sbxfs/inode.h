@@ -91,6 +91,9 @@ void inode_unref(struct mount *m, struct inode *i);
 /* The kernel counts one more, n fewer. */
 void inode_looked(struct mount *m, struct inode *i);
 void inode_forget(struct mount *m, struct inode *i, uint64_t n);
+/* Whether `i` is the guest object `id`. With `carry` it becomes it when only the generation differs
+ * and no other inode is that object. */
+bool inode_is(struct mount *m, struct inode *i, const struct tree_id *id, bool carry);
 
 /* Names of guest objects. */
 int link_add(struct mount *m, struct inode *parent, const char *name, struct inode *child);

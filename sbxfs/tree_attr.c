@@ -65,6 +65,29 @@ void tree_shown(struct req *q, struct inode *i, struct tree_attr *a)
 	pthread_mutex_unlock(&i->tree_lock);
 }
 
+/* A directory of the image is born again when the first change in it copies it to the sandbox's own
+ * layer: the number stays, the generation does not. Under the name it had it is the same one, or a
+ * shell that stands in it would stand in nothing. */
+static bool still_is(struct req *q, struct inode *i, const struct tree_attr *a)
+{
+	bool dir;
+
+	pthread_mutex_lock(&i->tree_lock);
+	dir = S_ISDIR(i->known.st_mode) && S_ISDIR(a->st.st_mode);
+	pthread_mutex_unlock(&i->tree_lock);
+	return inode_is(q->m, i, &a->id, dir);
+}
+
+/* Before a name is looked up anew, so that its directory keeps its inode. */
+static void carry_over(struct req *q, struct inode *dir, const char *name, const struct tree_attr *a)
+{
+	struct inode *i = S_ISDIR(a->st.st_mode) ? link_find(q->m, dir, name) : NULL;
+
+	if (i && i->is_tree)
+		still_is(q, i, a);
+	inode_unref(q->m, i);
+}
+
 int tree_get(struct req *q, struct inode *i, struct tree_attr *ret)
 {
 	char path[GUEST_PATH_MAX], handle[24];
@@ -81,7 +104,7 @@ int tree_get(struct req *q, struct inode *i, struct tree_attr *ret)
 		rc = wire_stat(q, i->box, path, ret);
 	if (rc == -ENOENT)
 		return -ESTALE;
-	if (rc == 0 && i->is_tree && memcmp(&ret->id, &i->tid, sizeof(i->tid))) {
+	if (rc == 0 && i->is_tree && !still_is(q, i, ret)) {
 		tree_attr_fini(ret);
 		return -ESTALE; /* something else has its name now: the kernel looks it up anew */
 	}
@@ -91,8 +114,10 @@ int tree_get(struct req *q, struct inode *i, struct tree_attr *ret)
 int tree_inode(struct req *q, struct inode *dir, const char *name, struct tree_attr *a, double secs,
 	struct inode **ret, struct fuse_entry_param *e)
 {
-	int rc = inode_tree(q->m, node_by_id(N_FS_OBJECT), dir->box, &a->id, ret);
+	int rc;
 
+	carry_over(q, dir, name, a);
+	rc = inode_tree(q->m, node_by_id(N_FS_OBJECT), dir->box, &a->id, ret);
 	if (rc < 0)
 		return rc;
 	rc = link_add(q->m, dir, name, *ret);

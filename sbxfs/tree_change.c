@@ -115,8 +115,9 @@ void tree_link(struct req *q, struct inode *i, struct inode *dir, const char *na
 	}
 	tree_changed(q, dir);
 	tree_changed(q, i);
-	/* The new name must be of the same object, or two inodes would share it. */
-	if (rc == 0 && memcmp(&a.id, &i->tid, sizeof(a.id)))
+	/* The new name must be of the same object, or two inodes would share it. A file of the image
+	 * gets a new generation here, for a link copies it to the sandbox's own layer. */
+	if (rc == 0 && !inode_is(q->m, i, &a.id, true))
 		rc = -ESTALE;
 	if (rc < 0)
 		req_fail(q, rc);

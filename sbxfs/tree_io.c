@@ -154,7 +154,8 @@ void tree_open(struct req *q, struct inode *i, struct fuse_file_info *fi)
 			reads && !i->version[0] ? TREE_INLINE : 0, handle, &a, &data, &len);
 	if (rc == -ENOENT)
 		rc = -ESTALE; /* the kernel looks the name up once more */
-	if (rc == 0 && memcmp(&a.id, &i->tid, sizeof(i->tid))) {
+	if (rc == 0 && !inode_is(q->m, i, &a.id, false)) {
+		tree_changed(q, i); /* nor may a listing of before answer that lookup */
 		wire_close(q, i->box, handle);
 		rc = -ESTALE;
 	}
@@ -231,7 +232,7 @@ static int reopen(struct req *q, struct tree_file *f)
 		rc = wire_open(q, i->box, path, flags, 0, 0, handle, &a, NULL, NULL);
 	if (rc < 0)
 		return -ESTALE;
-	if (memcmp(&a.id, &i->tid, sizeof(i->tid))) {
+	if (!inode_is(q->m, i, &a.id, false)) {
 		wire_close(q, i->box, handle);
 		return refuse(q, ESTALE, "another file has this name now");
 	}
