@@ -12,6 +12,7 @@
 
 #define SLOTS 1024
 #define FRESH_MS 100
+#define NAME_MS 10
 
 struct slot {
 	char ref[SBX_ID_MAX];
@@ -53,14 +54,14 @@ static struct slot *slot_of(struct boxes *b, const char *ref)
 	return &b->slots[h % SLOTS];
 }
 
-static json_t *slot_take(struct req *q, struct slot *s, const char *ref)
+static json_t *slot_take(struct req *q, struct slot *s, const char *ref, uint64_t ms)
 {
 	struct boxes *b = q->m->boxes;
 	json_t *obj = NULL;
 
 	pthread_mutex_lock(&b->lock);
 	if (s->obj && !strcmp(s->ref, ref) && s->gen == atomic_load(&q->m->gen) &&
-		now_ms() - s->at_ms < FRESH_MS)
+		now_ms() - s->at_ms < ms)
 		obj = json_incref(s->obj);
 	pthread_mutex_unlock(&b->lock);
 	if (obj)
@@ -123,7 +124,8 @@ int box_get(struct req *q, const char *ref, json_t **ret)
 	json_t *obj;
 	int rc;
 
-	obj = slot_take(q, s, ref);
+	/* A name may belong to another sandbox a moment later; an id never does. */
+	obj = slot_take(q, s, ref, id_is_sandbox(ref) ? FRESH_MS : NAME_MS);
 	if (obj) {
 		*ret = obj;
 		return 0;
@@ -156,7 +158,7 @@ int box_all(struct req *q, json_t **ret)
 	json_t *body, *list;
 	int rc;
 
-	list = slot_take(q, &q->m->boxes->all, "");
+	list = slot_take(q, &q->m->boxes->all, "", FRESH_MS);
 	if (list) {
 		*ret = list;
 		return 0;

@@ -90,6 +90,7 @@ ms() { date +%s%3N; }
 }
 
 @test "another server behind the same address: nothing of the old one is shown" {
+	[ "${SBX_BACKEND:-fake}" = fake ] || skip "only the fake backend's state can be moved"
 	mkdir -p "$T/host"
 	kill "$(cat "$T/pid")"
 	fs_wait fs_gone "$(cat "$T/pid")"
@@ -148,7 +149,7 @@ os.kill(int(sys.argv[2]), 15); time.sleep(1)' "$H/collected" "$(cat "$T/fspid")"
 
 @test "no descriptor, thread or inode is left behind" {
 	n() { ls "/proc/$(cat "$T/fspid")/fd" | wc -l; }
-	find "$B" -maxdepth 3 >/dev/null 2>&1
+	find "$B" -maxdepth 3 >/dev/null 2>&1 || true
 	before=$(n)
 	for i in 1 2 3; do
 		mkdir "$M/leak"
