@@ -17,6 +17,7 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #define PROGRAM_MAX (16 * 1024 * 1024)
 
@@ -115,14 +116,26 @@ static int make_folders(struct build_env *env, struct fail *f)
 	return 0;
 }
 
-/* Builders of an earlier broker hold this too: when we get it, nothing is half-made any more. */
+#define LOCK_WAIT_MS 60000
+
+/* Builders and the janitor of an earlier broker hold this too: when we get it, nothing is half-made
+ * any more, and the sweep sees all there is. Held until the last process that has it is gone. */
 static int lock_alone(const struct build_env *env, struct fail *f)
 {
 	int fd = openat(env->priv, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	int64_t end = broker_now_ms() + LOCK_WAIT_MS;
+	struct timespec pause = { .tv_nsec = 2000000 };
 
-	if (fd < 0 || flock(fd, LOCK_EX) < 0)
-		return fail_set(f, errno, "lock priv");
-	return 0; /* held until the last process that has it is gone */
+	if (fd < 0)
+		return fail_set(f, errno, "open priv/lock");
+	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return fail_set(f, errno, "lock priv");
+		if (broker_now_ms() > end)
+			return fail_set(f, EBUSY, "another broker works on this state directory");
+		nanosleep(&pause, NULL);
+	}
+	return 0;
 }
 
 static int probe_layer(const struct build_env *env, struct fail *f)

@@ -350,7 +350,9 @@ int unpack_import(const struct unpack_env *env, int tar, const char *layer, stru
 	dir = dir_make(env->layers, tmp, 0755);
 	if (dir < 0)
 		return fail_set(f, dir, "make the layer's folder");
-	r = run_jail(env, &l, tar, tmp, f);
+	r = fchmod(dir, 0755) < 0 ? fail_set(f, errno, "make the layer's folder") : 0;
+	if (r == 0)
+		r = run_jail(env, &l, tar, tmp, f);
 	if (r == 0 && syncfs(dir) < 0)
 		r = fail_set(f, errno, "sync the layer");
 	close(dir);

@@ -121,6 +121,75 @@ static void the_memory_limit_ends_one_process_and_not_the_sandbox(void **state)
 	box_free(b);
 }
 
+static void folders_in_memory_have_a_size(void **state)
+{
+	static const char *const paths[] = { "/tmp", "/dev/shm" };
+	struct box *b = box_new(&rig.rig); /* 256 MiB of memory */
+	char script[128];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+		_cleanup_(spooled_free_p) struct spooled o = { 0 };
+		snprintf(script, sizeof(script), "dd if=/dev/zero of=%s/x bs=1M count=200; rm %s/x",
+			paths[i], paths[i]);
+		box_run(b, script, &o);
+		assert_non_null(strstr(o.out[1], "No space left"));
+	}
+	assert_output(b, "echo alive", "alive\n");
+	box_free(b);
+}
+
+static void the_inodes_of_an_area_run_out_for_its_own_sandbox(void **state)
+{
+	struct box *b = box_new(&rig.rig), *other = box_new(&rig.rig);
+	_cleanup_(spooled_free_p) struct spooled o = { 0 };
+
+	(void)state;
+	box_run(b, "i=0; while [ $i -lt 20000 ]; do : > f$i || break; i=$((i+1)); done; echo $i",
+		&o);
+	assert_true(atol(o.out[0]) < 20000);
+	assert_output(other, ": > mine && echo fine", "fine\n");
+	box_free(b);
+	box_free(other);
+}
+
+/* Half a processor, as the kernel tells it where the controller is a v1 one. */
+static void the_processor_limit_holds(void **state)
+{
+	static const char id[] = "sbx_00000000000c0de5";
+	struct backend_spec s;
+	struct err e = ERR_NULL;
+	char path[400], line[128];
+	bool found = false;
+	FILE *f;
+
+	(void)state;
+	make_run_dir(id);
+	spec_for(&s, id, 64, 64);
+	s.cpus = 0.5;
+	assert_int_equal(linux_backend.create(rig.rig.backend, &s, NULL, &e), 0);
+	snprintf(path, sizeof(path), "/proc/%d/cgroup", rig.rig.part(&rig.rig, id, RIG_INIT));
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f) && !found) {
+		char *group = strstr(line, ":cpu:");
+		if (!group)
+			continue;
+		line[strcspn(line, "\n")] = 0;
+		snprintf(path, sizeof(path), "/sys/fs/cgroup/cpu%s/cpu.cfs_quota_us", group + 5);
+		found = true;
+	}
+	if (f)
+		fclose(f);
+	if (found) {
+		f = fopen(path, "re");
+		assert_non_null(f);
+		assert_non_null(fgets(line, sizeof(line), f));
+		fclose(f);
+		assert_int_equal(atol(line), 50000);
+	}
+	assert_int_equal(linux_backend.destroy(rig.rig.backend, id, &e), 0);
+}
+
 static void a_fork_bomb_meets_the_process_limit(void **state)
 {
 	struct box *b = box_new(&rig.rig);
@@ -434,6 +503,9 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_sandbox_looks_as_promised),
 	cmocka_unit_test(the_disk_limit_holds),
 	cmocka_unit_test(the_memory_limit_ends_one_process_and_not_the_sandbox),
+	cmocka_unit_test(folders_in_memory_have_a_size),
+	cmocka_unit_test(the_inodes_of_an_area_run_out_for_its_own_sandbox),
+	cmocka_unit_test(the_processor_limit_holds),
 	cmocka_unit_test(a_fork_bomb_meets_the_process_limit),
 	cmocka_unit_test(ended_sandboxes_leave_nothing),
 	cmocka_unit_test(destroy_returns_when_no_guest_process_runs),
