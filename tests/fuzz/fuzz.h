@@ -45,7 +45,8 @@ static inline const uint8_t *supply_piece(struct supply *s, size_t max, size_t *
 
 	n = n < max ? n : max;
 	n = n < s->left ? n : s->left;
-	s->p += n;
+	if (n) /* an empty supply has no place to count from */
+		s->p += n;
 	s->left -= n;
 	*ret_len = n;
 	return p;
@@ -56,7 +57,8 @@ static inline char *supply_text(const uint8_t *p, size_t len)
 	char *s = malloc(len + 1);
 
 	promise(s);
-	memcpy(s, p, len);
+	if (len)
+		memcpy(s, p, len);
 	s[len] = '\0';
 	return s;
 }
