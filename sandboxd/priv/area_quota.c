@@ -52,7 +52,9 @@ static int limit_xfs(int dir, uint32_t project, int64_t disk_mb)
 		.d_id = project };
 
 	q.d_blk_hardlimit = q.d_blk_softlimit = (uint64_t)disk_mb << 11; /* 512-byte units */
-	return syscall(SYS_quotactl_fd, dir, QCMD(Q_XSETQLIM, PRJ), project, &q) < 0 ? -errno : 0;
+	return syscall(SYS_quotactl_fd, dir, QCMD((unsigned int)Q_XSETQLIM, PRJ), project, &q) < 0
+		       ? -errno
+		       : 0;
 }
 
 static int limit_ext4(int dir, uint32_t project, int64_t disk_mb)
@@ -60,7 +62,9 @@ static int limit_ext4(int dir, uint32_t project, int64_t disk_mb)
 	struct if_dqblk q = { .dqb_valid = QIF_BLIMITS };
 
 	q.dqb_bhardlimit = q.dqb_bsoftlimit = (uint64_t)disk_mb << 10; /* KiB */
-	return syscall(SYS_quotactl_fd, dir, QCMD(Q_SETQUOTA, PRJ), project, &q) < 0 ? -errno : 0;
+	return syscall(SYS_quotactl_fd, dir, QCMD((unsigned int)Q_SETQUOTA, PRJ), project, &q) < 0
+		       ? -errno
+		       : 0;
 }
 
 typedef int limit_fn(int dir, uint32_t project, int64_t disk_mb);

@@ -277,7 +277,7 @@ void creates_cancel(struct broker *b, const char *id)
 			continue;
 		fail_set(&f, EAGAIN, "the create was taken back");
 		broker_answer(b, j->op, j->tag, &f, NULL);
-		explicit_bzero(&j->claim, sizeof(j->claim));
+		explicit_bzero(j->claim.secret, sizeof(j->claim.secret));
 		j->wanted = false;
 		j->tag = 0;
 	}
