@@ -187,3 +187,12 @@ int box_patch(struct req *q, const char *id, json_t *body)
 		mount_touch(q->m);
 	return rc;
 }
+
+void box_shown(struct mount *m, const char *id, char *out, size_t size)
+{
+	struct slot *s = slot_of(m->boxes, id);
+
+	pthread_mutex_lock(&m->boxes->lock);
+	(void)snprintf(out, size, "%s", s->obj && !strcmp(s->ref, id) ? box_entry(s->obj) : id);
+	pthread_mutex_unlock(&m->boxes->lock);
+}

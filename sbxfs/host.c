@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #define READ_AHEAD_KB 4096
+#define NOSYMFOLLOW 256ul /* MS_NOSYMFOLLOW, which older headers lack */
 
 static void run_fusermount(const char *mountpoint)
 {
@@ -78,6 +79,13 @@ void host_read_ahead(const char *mountpoint)
 	fprintf(f, "%d\n", READ_AHEAD_KB);
 	if (fclose(f) != 0)
 		log_debug("read-ahead stays as it is: %s", strerror(errno));
+}
+
+int host_no_symfollow(const char *mountpoint, bool read_only)
+{
+	const unsigned long flags = MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV | NOSYMFOLLOW;
+
+	return mount(NULL, mountpoint, NULL, flags | (read_only ? MS_RDONLY : 0), NULL) < 0 ? -errno : 0;
 }
 
 static unsigned long long mask_of(int sig)

@@ -12,6 +12,9 @@ void host_detach_dead(const char *mountpoint);
  * root; without it reads are right and slower. */
 void host_read_ahead(const char *mountpoint);
 
+/* Nobody follows links on this mount from now on. 0, or -errno. */
+int host_no_symfollow(const char *mountpoint, bool read_only);
+
 /* Does a signal wait for that thread which is meant to stop it? The kernel tells us of any signal,
  * also of an ended child or a changed window. True when it cannot be known. */
 bool host_is_signalled(pid_t thread);

@@ -115,6 +115,16 @@ static int serve(struct mount *m, struct fuse_session *se, const struct options 
 	return rc;
 }
 
+/* Links as the guest made them are only shown where nobody can follow them. */
+static bool links_safe(const struct options *o)
+{
+	int rc = o->links == LINKS_EXACT ? host_no_symfollow(o->mountpoint, o->read_only) : 0;
+
+	if (rc < 0)
+		fprintf(stderr, "sbxfs: links=exact needs a mount that follows no links: %s\n", strerror(-rc));
+	return rc == 0;
+}
+
 static int run(struct fuse_args *args, const struct options *o, struct sbx *sbx)
 {
 	struct mount m = { .opt = *o };
@@ -129,7 +139,7 @@ static int run(struct fuse_args *args, const struct options *o, struct sbx *sbx)
 	host_detach_dead(o->mountpoint);
 	if (fuse_set_signal_handlers(se) == 0) {
 		if (fuse_session_mount(se, o->mountpoint) == 0) {
-			if (fuse_daemonize(o->foreground) == 0)
+			if (links_safe(o) && fuse_daemonize(o->foreground) == 0)
 				rc = serve(&m, se, o, sbx);
 			/* What was collected is sent while the server's answers can still come. */
 			mount_stop(&m);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ARGV_MAX (1024u * 1024)
 
@@ -410,12 +411,45 @@ static int do_signal(struct req *q, const struct spot *s, char **args, unsigned 
 	return rc;
 }
 
+/* The API takes a new size from whoever is attached; frames sent before the end are still applied. */
+static int do_resize(struct req *q, const struct spot *s, char **args, unsigned n)
+{
+	struct sbx_error e = { .status = 0 };
+	int64_t pid, size[2];
+	unsigned char frame[4];
+	char *path;
+	int fd, rc = pid_started(q, s, &pid);
+
+	(void)n;
+	for (int k = 0; k < 2 && rc == 0; k++)
+		rc = value_int(q, k ? "columns" : "rows", args[k], strlen(args[k]), 1, 65535, &size[k]);
+	if (rc < 0)
+		return rc;
+	for (int k = 0; k < 2; k++) {
+		frame[2 * k] = (unsigned char)(size[k] >> 8);
+		frame[2 * k + 1] = (unsigned char)size[k];
+	}
+	path = sbx_path("/v1/sandboxes/%s/processes/%lld/attach", s->box, (long long)pid);
+	if (!path)
+		return -ENOMEM;
+	rc = sbx_upgrade(q->m->sbx, path, "sbx-stream/1", false, &fd, &e);
+	free(path);
+	if (rc < 0) {
+		q->err = e;
+		return e.sys ? -e.sys : -EIO;
+	}
+	rc = sbx_frame_write(fd, 'r', frame, sizeof(frame));
+	close(fd);
+	return rc < 0 ? -EIO : 0;
+}
+
 const struct verb proc_verbs[] = {
 	{ "start", 0, 0, do_start, "start the draft", CAP_NONE },
 	{ "INT", 0, 0, do_signal, "interrupt it", CAP_NONE },
 	{ "TERM", 0, 0, do_signal, "ask it to end", CAP_NONE },
 	{ "KILL", 0, 0, do_signal, "end it", CAP_NONE },
 	{ "HUP", 0, 0, do_signal, "tell it that its terminal is gone", CAP_NONE },
+	{ "resize", 2, 2, do_resize, "ROWS COLUMNS of its terminal", CAP_NONE },
 	{ "eof", 0, 0, do_eof, "end of its input", CAP_NONE },
 	{ NULL, 0, 0, NULL, NULL, CAP_NONE },
 };

@@ -2,6 +2,7 @@
 /* The kernel's requests: who asks, what about, and which of the two worlds answers. */
 #include "sbxfs/ops.h"
 
+#include "sbxfs/box.h"
 #include "sbxfs/errlog.h"
 #include "sbxfs/feed.h"
 #include "sbxfs/remote.h"
@@ -21,18 +22,32 @@ static struct mount *mount_of(fuse_req_t fr)
 	return fuse_req_userdata(fr);
 }
 
+/* Below a sandbox the path begins with its id; people know it by its name. */
+static void name_box(struct req *q, const char *id)
+{
+	size_t n = strlen(id);
+	char name[SBX_ID_MAX], rest[sizeof(q->path)];
+
+	if (!n || strncmp(q->path, id, n))
+		return;
+	box_shown(q->m, id, name, sizeof(name));
+	(void)snprintf(rest, sizeof(rest), "%s", q->path + n);
+	(void)snprintf(q->path, sizeof(q->path), "%s%.255s", name, rest);
+}
+
 static void path_of(struct req *q, const struct inode *i, const char *name)
 {
 	struct spot s = inode_spot(i);
 	char guest[GUEST_PATH_MAX];
 
-	if (!tree_is(i)) {
+	if (tree_is(i)) {
+		if (link_path(q->m, (struct inode *)(uintptr_t)i, name, guest, sizeof(guest)) < 0)
+			strcpy(guest, "/?");
+		(void)snprintf(q->path, sizeof(q->path), "%s/fs%.240s", i->box, guest);
+	} else {
 		node_path(&s, name, q->path, sizeof(q->path));
-		return;
 	}
-	if (link_path(q->m, (struct inode *)(uintptr_t)i, name, guest, sizeof(guest)) < 0)
-		strcpy(guest, "/?");
-	(void)snprintf(q->path, sizeof(q->path), "%s/fs%.240s", i->box, guest);
+	name_box(q, i->box);
 }
 
 void req_init(struct req *q, fuse_req_t fr, const char *op, const struct inode *i, const char *name)
@@ -611,7 +626,7 @@ static void op_access(fuse_req_t fr, fuse_ino_t ino, int mask)
 	if (!begin(&q, fr, "access", ino, NULL, &i))
 		return;
 	if (tree_is(i)) {
-		fuse_reply_err(fr, 0); /* rights are the sandbox's; the kernel checks the x bit */
+		tree_access(&q, i, mask);
 		return;
 	}
 	virtual_attr(&q, i, &st);

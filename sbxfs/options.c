@@ -17,8 +17,6 @@
 #define OPT(text, member) { text, offsetof(struct options, member), 0 }
 #define FLAG(text, member) { text, offsetof(struct options, member), 1 }
 
-enum { KEY_RO };
-
 static const struct fuse_opt table[] = {
 	OPT("--endpoint=%s", endpoint),
 	OPT("--endpoint %s", endpoint),
@@ -36,6 +34,8 @@ static const struct fuse_opt table[] = {
 	OPT("use=%s", use_word),
 	OPT("max_threads=%d", max_threads),
 	FLAG("allow_other", allow_other),
+	FLAG("ro", read_only),
+	FUSE_OPT_KEY("ro", FUSE_OPT_KEY_KEEP), /* and on to the kernel */
 	FLAG("-f", foreground),
 	FLAG("-d", debug),
 	FLAG("debug", debug),

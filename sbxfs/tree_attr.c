@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ATTR_MS 10
 #define LISTING_MAX 4000 /* a larger directory is not fetched for the sake of lookups */
@@ -358,4 +359,16 @@ void tree_statfs(struct req *q, struct inode *i)
 		req_fail(q, rc);
 	else
 		fuse_reply_statfs(q->fr, &s);
+}
+
+void tree_access(struct req *q, struct inode *i, int mask)
+{
+	_cleanup_attr_ struct tree_attr a = { .target = NULL };
+	int rc = 0;
+
+	if ((mask & X_OK) && !known(q, i, TREE_DIR_MS, &a.st))
+		rc = tree_get(q, i, &a);
+	if (rc == 0 && (mask & X_OK) && S_ISREG(a.st.st_mode) && !(a.st.st_mode & 0111))
+		rc = -EACCES;
+	req_done(q, rc);
 }

@@ -91,6 +91,8 @@ void tree_lookup(struct req *q, struct inode *dir, const char *name);
 void tree_getattr(struct req *q, struct inode *i);
 void tree_setattr(struct req *q, struct inode *i, const struct stat *st, int set,
 	struct fuse_file_info *fi);
+/* Rights are the server's; but nobody may run what has no x bit. */
+void tree_access(struct req *q, struct inode *i, int mask);
 void tree_statfs(struct req *q, struct inode *i);
 
 /* confine.c: the text of a link as the host may follow it. `depth`: directories between the guest's

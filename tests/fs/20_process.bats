@@ -250,3 +250,17 @@ print(os.read(f, 100).decode(), end="")' "$P/stdout.follow")" data
 	bash -c "sleep 0.3 & sleep 0.5 & echo 'sleep 1; echo whole' > $B/run"
 	same "$(cat "$B/last/stdout")" whole
 }
+
+@test "a terminal: tty, size" {
+	draft tt
+	echo 1 > "$P/tty"
+	echo 'trap "stty size; exit 0" USR1; while [ ! -e sized ]; do sleep 0.05; done; stty size' > "$P/cmd"
+	echo 'resize 33 77' > "$P/ctl"
+	sleep 0.3
+	touch "$H/sized"
+	same "$(timeout 10 cat "$P/wait")" 0
+	same "$(tr -d '\r' < "$P/stdout")" "33 77"
+	refused "Invalid argument" bash -c "echo 'resize 33' > $P/ctl"
+	rm "$H/sized"
+	rmdir "$P"
+}

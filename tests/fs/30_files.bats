@@ -268,3 +268,8 @@ os.close(a); os.close(b)
 assert open("fsx", "rb").read() == bytes(model)
 PY
 }
+
+@test "what has no x bit is not executable" {
+	echo x > f; [ ! -x f ]; chmod +x f; [ -x f ]
+	refused "Permission denied" bash -c 'chmod -x f; ./f'
+}
