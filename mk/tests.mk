@@ -9,7 +9,7 @@ $(O)/tests/libtest.a: $(TEST_LIB)
 	@mkdir -p $(@D)
 	@rm -f $@ && ar qcs $@ $^
 FS_TEST_BINS := $(filter $(O)/tests/fs/%,$(TEST_BINS))
-FS_TEST_LIB  := $(filter-out $(O)/obj/sbxfs/main.o,$(call objs,sbxfs $(CLIENTLIB) $(COMMON)))
+FS_TEST_LIB  := $(filter-out $(O)/obj/sbxfs/main.o,$(call objs,sbxfs $(CLIENTLIB) $(COMMON))) $(O)/obj/tests/support/peer.o
 $(FS_TEST_BINS): $(O)/tests/%: $(O)/obj/tests/%.o $(FS_TEST_LIB)
 	@mkdir -p $(@D)
 	$(call say,LD)

@@ -263,11 +263,12 @@ int remote_caps(struct req *q, json_t **ret)
 
 bool remote_has(struct req *q, enum cap c)
 {
-	struct sbx_error saved = q->err;
+	struct sbx_error saved;
 	bool has;
 
 	if (c == CAP_NONE)
 		return true;
+	saved = q->err;
 	(void)remote_caps(q, NULL);
 	q->err = saved;
 	pthread_mutex_lock(&q->m->lock);
