@@ -198,7 +198,7 @@ int guestfs_nonsense(const char *what, struct err *e)
 /* The worker's refusal in words of the contract. */
 static int refused(int64_t value, enum files_op op, const struct guestfs_args *a, struct err *e)
 {
-	bool on_path = a->path && !a->handle;
+	bool on_path = a->path && *a->path; /* an upload has both: its caller knows the path only */
 	char quoted[200];
 	const char *what = on_path ? log_quote(a->path, quoted, sizeof(quoted)) : "handle";
 

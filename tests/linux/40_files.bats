@@ -131,3 +131,13 @@ guest() {
 	[ "$(get /sandbox/home/full/f)" = old ]
 	guest 'rm -r full'
 }
+
+@test "an upload that finds the disk full says which file it was" {
+	guest 'head -c 300000000 /dev/zero > fill' >/dev/null
+	head -c 3000000 /dev/zero >"$D/three"
+	run api -X PUT -H 'Content-Type: application/octet-stream' --data-binary "@$D/three" \
+		"$S/files?path=/sandbox/home/late"
+	guest 'rm fill'
+	[[ $output == *'"/sandbox/home/late: No space left on device"'* ]] || { echo "$output"; false; }
+	[ "$(guest 'ls late 2>/dev/null')" = "" ]
+}
