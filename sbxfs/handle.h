@@ -14,6 +14,7 @@ struct handle {
 	struct inode *inode; /* referenced */
 	int flags;           /* of the open */
 	pthread_mutex_t lock;
+	struct handle *next, *prev; /* all of the mount; under its lock */
 
 	/* under lock: control files */
 	struct text doc;     /* collected so far */
@@ -35,5 +36,7 @@ struct handle {
 
 struct handle *handle_new(struct mount *m, struct inode *i, int flags);
 void handle_free(struct mount *m, struct handle *h);
+/* What is still open when the mount ends. */
+void handles_free(struct mount *m);
 
 #endif

@@ -6,6 +6,7 @@
 #include "sbxfs/draft.h"
 #include "sbxfs/errlog.h"
 #include "sbxfs/feed.h"
+#include "sbxfs/handle.h"
 #include "sbxfs/inode.h"
 #include "sbxfs/pool.h"
 #include "sbxfs/proc.h"
@@ -98,6 +99,7 @@ void mount_stop(struct mount *m)
 void mount_fini(struct mount *m)
 {
 	mount_stop(m);
+	handles_free(m);
 	flusher_free(m->flusher);
 	feeds_free(m->feeds);
 	procs_free(m->procs);

@@ -19,6 +19,7 @@
 #include <time.h>
 
 struct inode;
+struct handle;
 struct inodes;
 struct errlog;
 struct boxes;
@@ -74,6 +75,7 @@ struct mount {
 
 	/* under lock */
 	pthread_mutex_t lock;
+	struct handle *handles; /* all that are open */
 	json_t *caps;           /* body of GET /v1/capabilities; NULL: not read yet */
 	bool has_cap[CAP_COUNT];
 	char instance[40];
