@@ -92,7 +92,7 @@ struct start_job {
 struct shim {
 	struct shim_boot boot;
 	int epoll;
-	struct source listen, init;
+	struct source listen, init, worker;
 	struct source *dead;
 	struct conn *conns, *events;
 	unsigned nconns;
