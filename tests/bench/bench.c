@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Measures our operations beside those of others in one run: every round does each row once, so that
- * a busy moment hits all of them alike; the table shows medians and ratios of medians. What is not
+ * a busy moment hits all of them alike, with a pause before each, so that none pays for what another
+ * left to do in the background; the table shows medians and ratios of medians. What is not
  * installed is left out and said so. Set up by tests/bench/run. */
 #include "client/include/sbx.h"
 #include "common/sys/mem.h"
@@ -20,6 +21,7 @@
 extern char **environ;
 
 #define ROUNDS_MAX 1000
+#define SETTLE_US 30000
 static struct sbx *api;
 static char live[64]; /* a sandbox that stays for the rows that need one */
 static char made[64]; /* the one of this round */
@@ -280,6 +282,7 @@ int main(int argc, char **argv)
 		for (int i = 0; i < ROWS; i++) {
 			if (rows[i].need & ~have)
 				continue;
+			usleep(SETTLE_US);
 			double t = now_us();
 			rows[i].f();
 			if (r >= 0)
