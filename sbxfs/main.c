@@ -106,7 +106,6 @@ static int serve(struct mount *m, struct fuse_session *se, const struct options 
 	}
 	block(SIG_UNBLOCK, true);
 	block(SIG_BLOCK, false);
-	host_read_ahead(o->mountpoint);
 	rc = loop(m, se);
 	atomic_store(&m->stopping, true);
 	feeds_stop(m->feeds);

@@ -66,7 +66,7 @@ struct mount {
 	atomic_uint_fast64_t gen;
 	/* The same for what we change in guests' trees. */
 	atomic_uint_fast64_t tree_changes;
-	atomic_bool stopping, tracing;
+	atomic_bool stopping, tracing, used;
 
 	struct {
 		atomic_uint_fast64_t requests, failures, reconnects, parked, fuse_ops, bad_names,

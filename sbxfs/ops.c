@@ -5,6 +5,8 @@
 #include "sbxfs/box.h"
 #include "sbxfs/errlog.h"
 #include "sbxfs/feed.h"
+#include "sbxfs/host.h"
+#include "sbxfs/pool.h"
 #include "sbxfs/remote.h"
 #include "sbxfs/treefs.h"
 
@@ -146,6 +148,13 @@ void reply_entry(struct req *q, struct inode *i, struct fuse_entry_param *e)
 	inode_unref(q->m, i);
 }
 
+static void read_ahead(void *arg)
+{
+	struct mount *m = arg;
+
+	host_read_ahead(m->opt.mountpoint);
+}
+
 /* Begins a request: false when it is answered already. */
 static bool begin(struct req *q, fuse_req_t fr, const char *op, fuse_ino_t ino, const char *name,
 	struct inode **ret)
@@ -154,6 +163,9 @@ static bool begin(struct req *q, fuse_req_t fr, const char *op, fuse_ino_t ino, 
 
 	*ret = inode_get(mount_of(fr), ino);
 	req_init(q, fr, op, *ret, name);
+	/* Only now: while it takes up the connection the kernel sets its own default. */
+	if (!atomic_load(&q->m->used) && !atomic_exchange(&q->m->used, true))
+		(void)pool_run(q->m->pool, read_ahead, q->m);
 	rc = req_may(q);
 	if (rc == 0)
 		return true;

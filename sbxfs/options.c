@@ -166,13 +166,29 @@ static int absolute(char **path)
 {
 	char *full;
 
-	if (!*path || (*path)[0] == '/')
+	if (!*path)
 		return 0;
 	full = realpath(*path, NULL);
 	if (!full) {
 		fprintf(stderr, "sbxfs: %s: %s\n", *path, strerror(errno));
 		return -1;
 	}
+	free(*path);
+	*path = full;
+	return 0;
+}
+
+/* The same for the mount point, which may be a dead mount that nothing can be asked about. */
+static int absolute_mountpoint(char **path)
+{
+	char *full = realpath(*path, NULL), cwd[PATH_MAX];
+
+	if (!full && (errno != ENOTCONN && errno != ECONNABORTED))
+		return absolute(path); /* says why */
+	if (!full && (*path)[0] == '/')
+		return 0;
+	if (!full && (!getcwd(cwd, sizeof(cwd)) || asprintf(&full, "%s/%s", cwd, *path) < 0))
+		return -1;
 	free(*path);
 	*path = full;
 	return 0;
@@ -195,6 +211,8 @@ int fsopt_parse(struct fuse_args *args, struct options *o)
 	if (o->debug)
 		o->foreground = 1;
 	if (words(o) < 0 || group(o) < 0 || sbx_path_default(o) < 0)
+		return -1;
+	if (absolute_mountpoint(&o->mountpoint) < 0)
 		return -1;
 	return absolute(&o->token_file) < 0 || absolute(&o->ca_file) < 0 ? -1 : 0;
 }
