@@ -11,20 +11,8 @@
 
 #define ENTRIES_MAX 2000000
 
-void tree_opendir(struct req *q, struct inode *i, struct fuse_file_info *fi)
-{
-	struct handle *h = handle_new(q->m, i, fi->flags);
-
-	if (!h) {
-		req_fail(q, -ENOMEM);
-		return;
-	}
-	fi->fh = (uint64_t)(uintptr_t)h;
-	if (fuse_reply_open(q->fr, fi) < 0)
-		handle_free(q->m, h);
-}
-
-/* Lock of the handle held. */
+/* Lock of the handle held. A directory that is gone is ESTALE: the C library takes ENOENT of a reading
+ * for the end. */
 static int fetch(struct req *q, struct inode *i, struct handle *h)
 {
 	int rc;
@@ -34,7 +22,29 @@ static int fetch(struct req *q, struct inode *i, struct handle *h)
 	rc = listing_fetch(q, i, ENTRIES_MAX, &h->dir);
 	if (rc == 0)
 		listing_keep(i, h->dir);
+	else if (rc == -ENOENT || rc == -ENOTDIR)
+		rc = -ESTALE;
 	return rc;
+}
+
+/* Fetches at once, so that an open of what is gone fails: then the kernel looks the name up anew, and
+ * what we believed about it must not answer. */
+void tree_opendir(struct req *q, struct inode *i, struct fuse_file_info *fi)
+{
+	struct handle *h = handle_new(q->m, i, fi->flags);
+	int rc = h ? fetch(q, i, h) : -ENOMEM;
+
+	if (rc == -ESTALE)
+		tree_changed(q, i);
+	if (rc < 0) {
+		handle_free(q->m, h);
+		req_fail(q, rc);
+		return;
+	}
+	h->listed = true;
+	fi->fh = (uint64_t)(uintptr_t)h;
+	if (fuse_reply_open(q->fr, fi) < 0)
+		handle_free(q->m, h);
 }
 
 struct page {
@@ -101,8 +111,9 @@ void tree_readdir(struct req *q, struct inode *i, size_t size, off_t off, struct
 	int rc = b.p ? 0 : -ENOMEM;
 
 	pthread_mutex_lock(&h->lock);
-	if (rc == 0 && (off == 0 || !h->dir))
+	if (rc == 0 && ((off == 0 && !h->listed) || !h->dir))
 		rc = fetch(q, i, h);
+	h->listed = false; /* from the beginning once more: as it is then */
 	for (size_t n = (size_t)off; rc == 0 && n < h->dir->n + 2; n++)
 		if (!put(q, i, h->dir, n, &b, plus))
 			break;
