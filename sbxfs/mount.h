@@ -43,7 +43,6 @@ struct options {
 	gid_t gid;       /* group that may use the mount; owner's own without has_gid */
 	bool has_gid, use_all;
 	int foreground, debug, allow_other, show_help, show_version, max_threads, trace, read_only;
-	int default_permissions;
 };
 
 struct mount {
