@@ -190,9 +190,14 @@ int box_patch(struct req *q, const char *id, json_t *body)
 
 void box_shown(struct mount *m, const char *id, char *out, size_t size)
 {
-	struct slot *s = slot_of(m->boxes, id);
+	struct boxes *b = m->boxes;
 
-	pthread_mutex_lock(&m->boxes->lock);
-	(void)snprintf(out, size, "%s", s->obj && !strcmp(s->ref, id) ? box_entry(s->obj) : id);
-	pthread_mutex_unlock(&m->boxes->lock);
+	(void)snprintf(out, size, "%s", id);
+	pthread_mutex_lock(&b->lock);
+	for (size_t n = 0; n < SLOTS; n++)
+		if (b->slots[n].obj && !strcmp(box_id(b->slots[n].obj), id)) {
+			(void)snprintf(out, size, "%s", box_entry(b->slots[n].obj));
+			break;
+		}
+	pthread_mutex_unlock(&b->lock);
 }
