@@ -12,7 +12,6 @@ say = $(if $(V),,@printf '  %-5s %s\n' $(1) $@)
 srcs     = $(foreach d,$(1),$(wildcard $(d)/*.c))
 objs     = $(patsubst %.c,$(O)/obj/%.o,$(call srcs,$(1)))
 gobjs    = $(patsubst %.c,$(O)/guest/%.o,$(call srcs,$(1)))
-lib      = -l$(1)
 
 COMMON    := common/sys common/base common/json common/api
 SERVERLIB := common/http common/db sandboxd/store sandboxd/proto sandboxd/backend sandboxd/backend/linux sandboxd/backend/fake sandboxd/core sandboxd/api

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # Everything that is not compiling: running, checking, installing.
 .PHONY: all up down check test bench fuzz install uninstall help lint format clean tests-build \
-	check-asan check-tsan check-root soak deps
+	check-asan check-tsan deps
 
 deps:
 	@scripts/deps run

@@ -18,7 +18,6 @@
 #define RAW BODY_RAW
 #define PUBLIC ROUTE_PUBLIC
 #define USE ROUTE_USE
-#define LOOKS ROUTE_LOOKS
 #define STREAM ROUTE_STREAM
 #define UPGRADE ROUTE_UPGRADE
 const struct route routes[ROUTE_COUNT] = {

@@ -22,7 +22,7 @@ enum route_id {
 };
 enum route_method { M_GET, M_POST, M_PUT, M_PATCH, M_DELETE };
 enum route_body { BODY_NONE, BODY_JSON, BODY_RAW };
-enum route_flags { ROUTE_PUBLIC = 1, ROUTE_USE = 2, ROUTE_LOOKS = 4, ROUTE_STREAM = 8, ROUTE_UPGRADE = 16 };
+enum route_flags { ROUTE_PUBLIC = 1, ROUTE_USE = 2, ROUTE_STREAM = 4, ROUTE_UPGRADE = 8 };
 
 #define ROUTE_PARAMS_MAX 3
 #define ROUTE_PARAM_LEN 768 /* decoded bytes, with the final NUL */

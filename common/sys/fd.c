@@ -4,9 +4,7 @@
 #include "common/sys/mem.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -174,27 +172,4 @@ ssize_t fd_recv_msg(int sock, void *buf, size_t len, int *fds, size_t *nfds)
 	if (nfds)
 		*nfds = got;
 	return n;
-}
-
-int fd_replace_file(int dirfd, const char *name, const void *buf, size_t len, mode_t mode)
-{
-	char tmp[300];
-	int r;
-
-	snprintf(tmp, sizeof(tmp), ".%s.tmp", name);
-	(void)unlinkat(dirfd, tmp, 0);
-	_cleanup_close_ int fd =
-		openat(dirfd, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
-	if (fd < 0)
-		return -errno;
-	r = fd_write_full(fd, buf, len);
-	if (r == 0 && fsync(fd) < 0)
-		r = -errno;
-	if (r == 0 && renameat(dirfd, tmp, dirfd, name) < 0)
-		r = -errno;
-	if (r < 0)
-		(void)unlinkat(dirfd, tmp, 0);
-	else if (fsync(dirfd) < 0)
-		r = -errno;
-	return r;
 }

@@ -21,7 +21,5 @@ int fd_send_msg(int sock, const void *buf, size_t len, const int *fds, size_t nf
 ssize_t fd_recv_msg(int sock, void *buf, size_t len, int *fds, size_t *nfds);
 /* Waits for `events` (poll) on fd; true when they came, false at the timeout. */
 bool fd_wait(int fd, short events, int timeout_ms);
-/* Writes a file under dirfd as temporary + fsync + rename + fsync of the folder. */
-int fd_replace_file(int dirfd, const char *name, const void *buf, size_t len, mode_t mode);
 
 #endif
