@@ -22,6 +22,8 @@ struct write {
 	uint64_t ticket;
 	bool durable, drop, wipes;
 	struct store_sandbox rec; /* strings owned */
+	struct store_row *rows;   /* or these, n of them; strings owned */
+	size_t n;
 };
 struct failure { /* of a ticket nobody asked about yet; few and rare */
 	struct failure *next;
@@ -30,7 +32,7 @@ struct failure { /* of a ticket nobody asked about yet; few and rare */
 };
 struct store {
 	struct db *db;
-	struct db_stmt *put, *drop;
+	struct db_stmt *put, *drop, *put_row, *drop_row;
 	pthread_t thread;
 	bool started;
 
@@ -49,6 +51,8 @@ static const char *const steps[] = {
 	"CREATE TABLE sandbox(id TEXT PRIMARY KEY, seq INTEGER NOT NULL, state INTEGER NOT NULL,"
 	" created_ns INTEGER NOT NULL, generation INTEGER NOT NULL, secret BLOB, boot TEXT,"
 	" body TEXT NOT NULL, env TEXT) WITHOUT ROWID",
+	"CREATE TABLE thing(kind TEXT NOT NULL, key TEXT NOT NULL, body TEXT NOT NULL,"
+	" PRIMARY KEY(kind, key)) WITHOUT ROWID",
 };
 
 static void write_free(struct write *w)
@@ -62,13 +66,36 @@ static void write_free(struct write *w)
 	free((char *)(size_t)w->rec.boot);
 	free((char *)(size_t)w->rec.body);
 	explicit_bzero(w->rec.secret, sizeof(w->rec.secret));
+	for (size_t i = 0; i < w->n; i++) {
+		free((char *)(size_t)w->rows[i].kind);
+		free((char *)(size_t)w->rows[i].key);
+		free((char *)(size_t)w->rows[i].body);
+	}
+	free(w->rows);
 	free(w);
+}
+
+static int apply_rows(struct store *st, const struct write *w, struct err *e)
+{
+	for (size_t i = 0; i < w->n; i++) {
+		const struct store_row *r = &w->rows[i];
+		struct db_stmt *q = r->body ? st->put_row : st->drop_row;
+		db_bind_text(q, 1, r->kind);
+		db_bind_text(q, 2, r->key);
+		if (r->body)
+			db_bind_text(q, 3, r->body);
+		if (db_run(q, e) < 0)
+			return -1;
+	}
+	return 0;
 }
 
 static int apply(struct store *st, const struct write *w, struct err *e)
 {
 	const struct store_sandbox *r = &w->rec;
 
+	if (w->rows)
+		return apply_rows(st, w, e);
 	if (w->drop) {
 		db_bind_text(st->drop, 1, r->id);
 		return db_run(st->drop, e);
@@ -206,7 +233,11 @@ int store_open(const char *state_dir, struct store **ret, struct err *e)
 			"INSERT OR REPLACE INTO sandbox(id, seq, state, created_ns,"
 			" generation, secret, boot, body, env) VALUES(?,?,?,?,?,?,?,?,?)",
 			&st->put, e) < 0 ||
-		db_prepare(st->db, "DELETE FROM sandbox WHERE id = ?", &st->drop, e) < 0)
+		db_prepare(st->db, "DELETE FROM sandbox WHERE id = ?", &st->drop, e) < 0 ||
+		db_prepare(st->db, "INSERT OR REPLACE INTO thing(kind, key, body) VALUES(?,?,?)",
+			&st->put_row, e) < 0 ||
+		db_prepare(st->db, "DELETE FROM thing WHERE kind = ? AND key = ?", &st->drop_row,
+			e) < 0)
 		goto fail;
 	st->wiped = true; /* whatever an earlier run left in the log */
 	*ret = st;
@@ -235,6 +266,8 @@ void store_close(struct store *st)
 		pthread_join(st->thread, NULL);
 	db_stmt_free(st->put);
 	db_stmt_free(st->drop);
+	db_stmt_free(st->put_row);
+	db_stmt_free(st->drop_row);
 	db_close(st->db);
 	for (struct failure *f = st->failures, *n; f; f = n) {
 		n = f->next;
@@ -305,6 +338,54 @@ uint64_t store_drop_sandbox(struct store *st, const char *id, bool durable)
 		return 0;
 	w->drop = w->wipes = true;
 	return queue(st, w);
+}
+
+static struct write *rows_new(const struct store_row *rows, size_t n)
+{
+	struct write *w = calloc(1, sizeof(*w));
+
+	if (!w || !(w->rows = calloc(n ? n : 1, sizeof(*w->rows)))) {
+		free(w);
+		return NULL;
+	}
+	w->n = n;
+	for (size_t i = 0; i < n; i++)
+		if (!copy_text(&w->rows[i].kind, rows[i].kind) ||
+			!copy_text(&w->rows[i].key, rows[i].key) ||
+			!copy_text(&w->rows[i].body, rows[i].body)) {
+			write_free(w);
+			return NULL;
+		}
+	return w;
+}
+
+uint64_t store_put_rows(struct store *st, const struct store_row *rows, size_t n, bool durable)
+{
+	struct write *w = rows_new(rows, n);
+
+	if (!w)
+		return 0;
+	w->durable = durable;
+	return queue(st, w);
+}
+
+int store_load_rows(struct store *st, const char *kind,
+	int (*each)(void *arg, const char *key, const char *body, struct err *e), void *arg,
+	struct err *e)
+{
+	struct db_stmt *q;
+	int rc;
+
+	if (db_prepare(st->db, "SELECT key, body FROM thing WHERE kind = ? ORDER BY key", &q, e) < 0)
+		return -1;
+	db_bind_text(q, 1, kind);
+	while ((rc = db_next(q, e)) == 1)
+		if (each(arg, db_text(q, 0), db_text(q, 1), e) < 0) {
+			rc = -1;
+			break;
+		}
+	db_stmt_free(q);
+	return rc;
 }
 
 int store_wait(struct store *st, uint64_t ticket, struct err *e)

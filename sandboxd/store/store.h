@@ -36,6 +36,18 @@ void store_close(struct store *st);
  * durable=false: need not reach the disk before the next durable one; nobody waits for it. */
 uint64_t store_put_sandbox(struct store *st, const struct store_sandbox *r, bool durable);
 uint64_t store_drop_sandbox(struct store *st, const char *id, bool durable);
+/* Everything else that is kept: images, layers, snapshots, volumes. One row a thing, the body is the JSON of
+ * the module that owns the kind. */
+struct store_row {
+	const char *kind, *key; /* together unique */
+	const char *body;       /* NULL: the row goes */
+};
+/* All rows in one transaction: after a crash either every one is there or none. Copied. */
+uint64_t store_put_rows(struct store *st, const struct store_row *rows, size_t n, bool durable);
+/* Before the first write only; by key. */
+int store_load_rows(struct store *st, const char *kind,
+	int (*each)(void *arg, const char *key, const char *body, struct err *e), void *arg,
+	struct err *e);
 /* Waits until the durable write of this ticket is on the disk; -1 when it failed. Once a ticket. */
 int store_wait(struct store *st, uint64_t ticket, struct err *e);
 

@@ -282,6 +282,33 @@ static void a_write_that_finds_no_room_fails_alone_and_later_ones_work(void **st
 	store_close(st);
 }
 
+static int join_row(void *arg, const char *key, const char *body, struct err *e)
+{
+	char *text = arg;
+
+	(void)e;
+	strcat(strcat(strcat(strcat(text, key), "="), body), ";");
+	return 0;
+}
+
+static void rows_of_one_write_come_and_go_together(void **state)
+{
+	struct store_row add[] = { { "layer", "1", "{}" }, { "layer", "2", "[]" },
+		{ "image", "1", "i" } };
+	struct store_row swap[] = { { "layer", "3", "new" }, { "layer", "1", NULL } };
+	struct store *st = open_store(*state);
+	struct err e = ERR_NULL;
+	char text[64] = "";
+
+	assert_int_equal(store_wait(st, store_put_rows(st, add, 3, true), &e), 0);
+	assert_int_equal(store_wait(st, store_put_rows(st, swap, 2, true), &e), 0);
+	store_close(st);
+	st = open_store(*state);
+	assert_int_equal(store_load_rows(st, "layer", join_row, text, &e), 0);
+	assert_string_equal(text, "2=[];3=new;");
+	store_close(st);
+}
+
 int main(void)
 {
 #define ROW(fn) cmocka_unit_test_setup_teardown(fn, make_dir, drop_dir)
@@ -293,6 +320,7 @@ int main(void)
 		ROW(many_writers_share_commits),
 		ROW(a_write_that_finds_no_room_fails_alone_and_later_ones_work),
 		ROW(a_damaged_file_is_refused),
+		ROW(rows_of_one_write_come_and_go_together),
 		ROW(a_second_user_of_the_file_is_refused),
 	};
 	return run_table(tests);
