@@ -21,11 +21,38 @@ struct backend_conf {
 	int broker_fd;             /* socket to sbx-priv; -1 for fake */
 	const char *disk_provider; /* NULL: the first that works */
 };
+/* What a root is made of, top first: numbers of the layer store (core/layers.h). The kernel takes 500
+ * below one overlay; an OCI image has at most 127. */
+#define BACKEND_CHAIN_MAX 200
+struct backend_chain {
+	uint32_t n;
+	uint32_t layers[BACKEND_CHAIN_MAX];
+};
+#define BACKEND_VOLUMES_MAX 8
+#define BACKEND_PATH_MAX    256
+struct backend_volume {
+	uint32_t num;              /* volume's number, as volume_make took it */
+	bool read_only;
+	char path[BACKEND_PATH_MAX]; /* in the guest; checked by core/volumes.c (node contract, 18.3) */
+};
+enum backend_layer_kind {
+	LAYER_ROOTFS,              /* a tar of a whole root, made by our own scripts */
+	LAYER_OCI,                 /* one layer of an image: compressed or not, with .wh. entries */
+};
+/* Figures since the start of the sandbox, measured on the host (19). */
+struct backend_meter {
+	int64_t cpu_ns, memory_bytes, memory_limit_bytes, disk_read_bytes, disk_write_bytes,
+		processes; /* 0: cannot be seen */
+};
 struct backend_spec {
 	char id[SBX_ID_MAX];
 	uint64_t generation;
 	uint8_t secret[PROTO_SECRET_LEN];
-	const char *image;         /* as asked, or the default; must be installed or in image_dir */
+	const char *image;         /* as asked, or the default; for messages, and for fake the root */
+	const struct backend_chain *chain; /* linux: the root; fake: NULL */
+	const struct backend_volume *volumes;
+	size_t nvolumes;
+	bool egress;               /* network mode is not none: run/<id>/egress answers too */
 	const char *hostname;      /* name or id */
 	double cpus;
 	int64_t memory_mb, disk_mb;
@@ -54,6 +81,28 @@ struct backend_ops {
 	int (*sweep)(struct backend *b, const char *const *keep, size_t n, struct err *e);
 	/* Installed already, or installable from image_dir? not_found otherwise. Installs it. */
 	int (*image_ensure)(struct backend *b, const char *image, struct backend_image *ret, struct err *e);
+	/* The following are NULL where the backend cannot; then the capability is false. All are slow
+	 * calls, idempotent, and crash-safe: after a kill -9 the record decides what exists. */
+	/* Unpacks the archive behind fd as layer `num`; *bytes: its size on the disk. Nothing stays of a
+	 * failure. *progress, when given, grows with the bytes read (atomic). */
+	int (*layer_import)(struct backend *b, uint32_t num, enum backend_layer_kind kind, int fd,
+		int64_t *bytes, volatile int64_t *progress, struct err *e);
+	int (*layer_drop)(struct backend *b, uint32_t num, struct err *e);
+	/* Before sweep: which layers and volumes have a record; sweep removes the others. */
+	int (*keep_layers)(struct backend *b, const uint32_t *nums, size_t n, struct err *e);
+	int (*keep_volumes)(struct backend *b, const uint32_t *nums, size_t n, struct err *e);
+	/* The files of a running or suspended sandbox become layer `num` (disk snapshot, 16): frozen
+	 * for the instant that it takes. The layer holds the sandbox's own changes; the chain below it
+	 * is the sandbox's. */
+	int (*snapshot)(struct backend *b, const char *id, uint32_t num, int64_t *bytes,
+		struct err *e);
+	/* Suspend and resume: returns when every process of the guest is frozen, or runs again. */
+	int (*freeze)(struct backend *b, const char *id, bool on, struct err *e);
+	int (*meter)(struct backend *b, const char *id, struct backend_meter *ret, struct err *e);
+	int (*volume_make)(struct backend *b, uint32_t num, int64_t size_mb, struct err *e);
+	int (*volume_drop)(struct backend *b, uint32_t num, struct err *e);
+	/* Gives a running sandbox that was made without a network an egress process (PATCH network). */
+	int (*egress_add)(struct backend *b, const char *id, struct err *e);
 	void (*capacity)(struct backend *b, double *cpus, int64_t *memory_mb, int64_t *disk_mb);
 	/* Free bytes on the disk that holds the sandboxes. */
 	int64_t (*disk_free_mb)(struct backend *b);

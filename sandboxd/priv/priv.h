@@ -24,6 +24,9 @@
 #define PRIV_LAYER_MAX 96 /* image name "." 16 hex digits */
 #define PRIV_IMAGE_MAX 72
 #define PRIV_HOST_MAX  65
+#define PRIV_CHAIN_MAX 200 /* backend.h */
+#define PRIV_VOLS_MAX  8
+#define PRIV_PATH_MAX  256
 
 enum priv_op {
 	PRIV_NONE,
@@ -33,6 +36,11 @@ enum priv_op {
 	PRIV_OP_COUNT
 };
 
+struct priv_volume {
+	uint32_t num, read_only;
+	char path[PRIV_PATH_MAX];
+};
+enum priv_flags { PRIV_EGRESS = 1 };
 struct priv_req {
 	uint32_t magic, op; /* enum priv_op */
 	uint64_t tag;
@@ -44,6 +52,12 @@ struct priv_req {
 	uint64_t generation;
 	int64_t cpu_milli; /* thousandths of a processor */
 	int64_t memory_mb, disk_mb;
+	uint32_t num;  /* LAYER_*, VOLUME_*, SNAPSHOT: number of the layer or volume */
+	uint32_t kind; /* LAYER_IMPORT: enum backend_layer_kind; FREEZE: 1 on, 0 off */
+	uint32_t flags; /* CREATE: enum priv_flags */
+	uint32_t nchain, chain[PRIV_CHAIN_MAX]; /* CREATE: top first; KEEP_*: the numbers */
+	uint32_t nvolumes;
+	struct priv_volume volumes[PRIV_VOLS_MAX];
 };
 
 /* HELLO answers with these in n[0] */
@@ -57,7 +71,8 @@ struct priv_ans {
 	uint64_t tag;
 	int32_t error; /* 0 or an errno */
 	uint32_t pad;
-	int64_t n[4];               /* HELLO: flags; CREATE: pid of the shim; DISK_FREE: MiB */
+	int64_t n[8];               /* HELLO: flags; CREATE: pid of the shim; DISK_FREE: MiB;
+				     * LAYER_IMPORT, SNAPSHOT: bytes; METER: as in backend_meter */
 	char layer[PRIV_LAYER_MAX]; /* IMAGE */
 	char text[208];             /* on error: what failed, for people */
 };

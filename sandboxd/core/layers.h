@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/* The layer store's rules: which trees there are, and for whom. A layer is a number, kept by the backend;
+ * its record is written before the tree is made, and goes before the tree goes, so that a tree without a
+ * record is garbage by definition. Who needs a layer is computed: images and snapshots from their records,
+ * sandboxes from theirs, and leases of work under way; a layer that nobody needs is dropped in the
+ * background.
+ * Any thread; the layers' lock comes after a sandbox's and the registry's. */
+#ifndef SANDBOXD_CORE_LAYERS_H
+#define SANDBOXD_CORE_LAYERS_H
+
+#include "sandboxd/backend/backend.h"
+
+#include <jansson.h>
+
+struct core;
+struct layers;
+
+enum layer_source { LAYER_OF_IMAGE, LAYER_OF_SNAPSHOT };
+
+/* Reads the records, kind "layer". Nothing is referenced yet: the owners do that as they load, then
+ * layers_started tells the backend what to keep and begins to drop the rest. */
+int layers_open(struct core *c, struct layers **ret, struct err *e);
+int layers_started(struct core *c, struct err *e);
+void layers_close(struct layers *l);
+
+/* A new number with a durable record, leased once. `key`: the content's digest ("sha256:…"), verified by
+ * who calls, under which it is found again; NULL for snapshots. */
+int layers_new(struct core *c, enum layer_source source, const char *key, uint32_t *ret, struct err *e);
+/* The tree is complete and on the disk. */
+int layers_ready(struct core *c, uint32_t num, int64_t bytes, struct err *e);
+/* A complete layer with this content, leased once; false: there is none. */
+bool layers_find(struct core *c, const char *key, uint32_t *ret);
+/* One reference on each of the chain; every ref is paired with one unref. */
+void layers_ref(struct core *c, const struct backend_chain *chain);
+void layers_unref(struct core *c, const struct backend_chain *chain);
+int64_t layers_bytes(struct core *c, const struct backend_chain *chain);
+/* What would be freed if this chain lost one reference. */
+int64_t layers_freeable(struct core *c, const struct backend_chain *chain);
+
+/* Chains in records: [3,1]. */
+json_t *chain_json(const struct backend_chain *chain);
+int chain_load(const json_t *a, struct backend_chain *ret);
+
+#endif
