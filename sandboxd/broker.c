@@ -17,11 +17,15 @@
  * server, which then tells the broker by closing the socket. */
 static void child(const char *program, char *const argv[], int sock, int state)
 {
-	static char *const env[] = { (char *)(uintptr_t) "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+	char fault[80], *env[] = { (char *)(uintptr_t) "PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL,
 		NULL };
 	sigset_t none;
 	int s = fcntl(sock, F_DUPFD_CLOEXEC, 10), d = fcntl(state, F_DUPFD_CLOEXEC, 10);
 
+	if (getenv("SBX_FAULT") &&
+		snprintf(fault, sizeof(fault), "SBX_FAULT=%s", getenv("SBX_FAULT")) <
+			(int)sizeof(fault))
+		env[1] = fault;
 	setsid();
 	umask(022);
 	signal(SIGPIPE, SIG_DFL);
