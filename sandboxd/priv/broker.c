@@ -185,6 +185,7 @@ static void job_event(struct broker *b, struct job *j)
 		[JOB_BUILD] = creates_event,
 		[JOB_IMPORT] = images_event,
 		[JOB_END] = ends_event,
+		[JOB_FREEZE] = freezes_event,
 	};
 
 	on[j->kind](b, j);
@@ -225,9 +226,9 @@ static int round_of(struct broker *b)
 			continue;
 		who[n] = j;
 		p[n++] = (struct pollfd){ .fd = j->fd,
-			.events = j->kind == JOB_END ? POLLPRI : POLLIN };
+			.events = j->kind == JOB_END || j->kind == JOB_FREEZE ? POLLPRI : POLLIN };
 	}
-	if (poll(p, n, ends_pending(b) ? 20 : b->front < 0 ? 200 : -1) < 0 && errno != EINTR)
+	if (poll(p, n, ends_pending(b) || freezes_pending(b) ? 20 : b->front < 0 ? 200 : -1) < 0 && errno != EINTR)
 		return -1;
 	for (nfds_t i = 2; i < n; i++)
 		if (p[i].revents && !who[i]->done)
@@ -235,6 +236,7 @@ static int round_of(struct broker *b)
 	if (p[1].revents)
 		ends_janitor_event(b);
 	ends_check(b);
+	freezes_check(b);
 	if (p[0].revents && from_front(b) < 0)
 		return -1;
 	drop_done(b);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The broker's one thread: requests from the front, and jobs that go on meanwhile. A job is a
  * builder (or an idle one, kept for the next create), an image being unpacked, or a sandbox being
- * ended; each waits on one descriptor. */
+ * ended, frozen or thawed; each waits on one descriptor. */
 #ifndef SANDBOXD_PRIV_BROKER_H
 #define SANDBOXD_PRIV_BROKER_H
 
@@ -14,7 +14,7 @@
 #define BROKER_BUILDING 2     /* of which so many are made at the same time */
 #define BROKER_END_MS   10000 /* a killed sandbox that is not gone by then is an error */
 
-enum job_kind { JOB_BUILD, JOB_IMPORT, JOB_END };
+enum job_kind { JOB_BUILD, JOB_IMPORT, JOB_END, JOB_FREEZE };
 enum build_step { STEP_PREPARING, STEP_REPORTED, STEP_SPARE };
 
 struct waiter {
@@ -35,14 +35,16 @@ struct job {
 	struct claim_from from;
 	bool wanted; /* somebody waits for it: claim holds the request */
 	bool probe;
-	/* JOB_END; JOB_BUILD's id is in claim */
+	/* JOB_END, JOB_FREEZE; JOB_BUILD's id is in claim */
 	char id[PRIV_ID_MAX]; /* "": it never had one */
 	uint32_t block;
 	bool has_block;  /* false: its record was lost, only the files are cleared away */
 	bool guest_gone; /* no guest process runs; the shim and the worker may */
 	bool clearing;   /* the janitor has it */
+	bool freeze;     /* JOB_FREEZE: or thaw */
 	bool sweep;
 	int64_t since_ms;
+	int64_t rest_ms; /* when the shim and the worker are to be killed; 0: not put off */
 	/* who waits, and what is answered */
 	uint32_t op;
 	uint64_t tag;        /* 0: nobody */
@@ -107,6 +109,12 @@ bool ends_has(const struct broker *b, const char *id); /* is it being ended? */
 bool ends_waited_for(const struct broker *b);          /* somebody waits for a guest to end */
 bool ends_pending(const struct broker *b);
 void ends_check(struct broker *b);
+/* suspend and resume (freeze.c) */
+void freezes_event(struct broker *b, struct job *j);
+void freezes_check(struct broker *b);
+bool freezes_pending(const struct broker *b);
+/* Stops a real process, which must be in the block's groups, and sets it going again. */
+bool freezes_work(const struct broker *b, uint32_t block);
 /* janitor.c */
 int janitor_start(struct broker *b, struct fail *f);
 /* images (images.c) */

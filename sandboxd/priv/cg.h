@@ -68,6 +68,10 @@ int cg_join_svc(const struct cg_box *box, pid_t pid);
 int cg_join_init(const struct cg_box *box, pid_t pid);
 /* Kills all of it, at once; does not wait. */
 int cg_kill(const struct cg *cg, const char *name);
+/* Asks the kernel to stop all of it, or to set it going; does not wait (cg_freeze.c). */
+int cg_freeze(const struct cg *cg, const char *name, bool on);
+/* 1: every process of it is stopped; 0: not; -errno. */
+int cg_frozen(const struct cg *cg, const char *name);
 /* Descriptor of cgroup.events (poll for POLLPRI); -ENOENT when the group is gone. */
 int cg_events(const struct cg *cg, const char *name);
 void cg_events_read(int fd); /* arms the next notice */

@@ -72,7 +72,7 @@ static void probe_result(struct broker *b, struct job *j)
 {
 	struct priv_ans a = { .n = { PRIV_CAN_CREATE | PRIV_CAN_LIMIT | PRIV_CAN_DISK } };
 
-	if (b->env.cg.base2 >= 0)
+	if (freezes_work(b, j->from.block))
 		a.n[0] |= PRIV_CAN_FREEZE;
 	broker_answer(b, j->op, j->tag, &j->fail, &a);
 	forget_unclaimed(b, j);
