@@ -13,13 +13,13 @@ srcs     = $(foreach d,$(1),$(wildcard $(d)/*.c))
 objs     = $(patsubst %.c,$(O)/obj/%.o,$(call srcs,$(1)))
 gobjs    = $(patsubst %.c,$(O)/guest/%.o,$(call srcs,$(1)))
 
-COMMON    := common/sys common/base common/json common/api
+COMMON    := common/sys common/base common/json common/api common/curl
 SERVERLIB := common/http common/db sandboxd/store sandboxd/proto sandboxd/backend sandboxd/backend/linux sandboxd/backend/fake sandboxd/core sandboxd/api
 CLIENTLIB := client/lib
 
 LIBS_sandboxd := -lmicrohttpd -lgnutls -ljansson -lsqlite3 -lcrypto -lssl -lpthread
 LIBS_priv     := -lseccomp
-# libcurl is loaded at run time, for TCP and TLS endpoints only: client/lib/curl_load.h.
+# libcurl is loaded at run time, for TCP and TLS endpoints only: common/curl/curl.h.
 LIBS_client   := -ljansson -lpthread
 LIBS_sbxfs    := $(shell pkg-config --libs fuse3 2>/dev/null || echo -lfuse3) $(LIBS_client)
 FUSE_CFLAGS   := $(shell pkg-config --cflags fuse3 2>/dev/null || echo -I/usr/include/fuse3)

@@ -2,9 +2,9 @@
 /* The transport over TCP and TLS. The transfer library repeats a request by itself when a
  * kept-alive connection turns out dead; that is right for GET and HEAD only, so any other method is
  * refused a second connection once its first byte may have left (prereq and open_socket below). */
-#include "client/lib/curl_load.h"
 #include "client/lib/exchange.h"
 
+#include "common/curl/curl.h"
 #include "common/sys/mem.h"
 
 #include <errno.h>

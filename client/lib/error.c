@@ -3,8 +3,8 @@
  * is on the allow-list of common/base, else from the contract's code, else from the HTTP status. */
 #include "client/lib/internal.h"
 
-#include "client/lib/curl_load.h"
 
+#include "common/curl/curl.h"
 #include "common/api/ids.h"
 #include "common/base/err.h"
 #include "common/sys/mem.h"

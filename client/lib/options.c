@@ -3,8 +3,8 @@
  * default. A token goes over TLS, a unix socket or the loopback interface, never further. */
 #include "client/lib/internal.h"
 
-#include "client/lib/curl_load.h"
 
+#include "common/curl/curl.h"
 #include "common/sys/mem.h"
 
 #include <arpa/inet.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The handle and its idle connections. A connection belongs to one call at a time; the pool's lock
  * is held for a list operation only. */
-#include "client/lib/curl_load.h"
 #include "client/lib/exchange.h"
 
+#include "common/curl/curl.h"
 #include "common/sys/mem.h"
 
 #include <errno.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Takes a connection over after a 101. Without TLS the caller gets the socket itself; with TLS it
  * gets one end of a socket pair, and a thread of ours copies between the other end and the wire. */
-#include "client/lib/curl_load.h"
 #include "client/lib/exchange.h"
 #include "client/lib/wire.h"
 
+#include "common/curl/curl.h"
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
 

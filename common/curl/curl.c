@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "client/lib/curl_load.h"
+#include "common/curl/curl.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -25,7 +25,7 @@ static void load(void)
 	*(void **)&calls.ssl_shutdown = dlsym(lib, "SSL_shutdown");
 }
 
-const struct curl_calls *sbx_curl(void)
+const struct curl_calls *curl_lib(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
