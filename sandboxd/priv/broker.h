@@ -115,6 +115,8 @@ void freezes_check(struct broker *b);
 bool freezes_pending(const struct broker *b);
 /* Stops a real process, which must be in the block's groups, and sets it going again. */
 bool freezes_work(const struct broker *b, uint32_t block);
+/* Can processor time and memory of the block's groups be read (meter.c)? */
+bool meter_works(const struct broker *b, uint32_t block);
 /* janitor.c */
 int janitor_start(struct broker *b, struct fail *f);
 /* images (images.c) */

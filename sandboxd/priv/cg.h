@@ -22,7 +22,8 @@
 #define CG_PIDS_DEFAULT 1024
 
 enum cg_mode { CG_NONE, CG_V2, CG_HYBRID, CG_V1 };
-enum cg_ctrl { CG_MEMORY, CG_CPU, CG_PIDS, CG_FREEZER, CG_CTRLS };
+/* CG_CPUACCT only counts: it is used where it is mounted and there is no cgroup2. */
+enum cg_ctrl { CG_MEMORY, CG_CPU, CG_PIDS, CG_FREEZER, CG_CPUACCT, CG_CTRLS };
 
 struct cg {
 	enum cg_mode mode;
@@ -33,7 +34,7 @@ struct cg {
 };
 #define CG_NULL                                                                                    \
 	{                                                                                          \
-		.mode = CG_NONE, .base2 = -1, .base1 = { -1, -1, -1, -1 }                          \
+		.mode = CG_NONE, .base2 = -1, .base1 = { -1, -1, -1, -1, -1 }                          \
 	}
 
 struct cg_limits {
@@ -49,7 +50,7 @@ struct cg_box {
 };
 #define CG_BOX_NULL                                                                                \
 	{                                                                                          \
-		-1, -1, { -1, -1, -1, -1 }, -1, -1                                                 \
+		-1, -1, { -1, -1, -1, -1, -1 }, -1, -1                                                 \
 	}
 
 extern const char *const cg_ctrl_name[CG_CTRLS];
@@ -72,6 +73,10 @@ int cg_kill(const struct cg *cg, const char *name);
 int cg_freeze(const struct cg *cg, const char *name, bool on);
 /* 1: every process of it is stopped; 0: not; -errno. */
 int cg_frozen(const struct cg *cg, const char *name);
+/* What a sandbox uses, in the order of struct backend_meter; -1: cannot be read. -ENOENT:
+ * there is no such group (cg_meter.c). */
+#define CG_FIGURES 6
+int cg_meter(const struct cg *cg, const char *name, int64_t ret[CG_FIGURES]);
 /* Descriptor of cgroup.events (poll for POLLPRI); -ENOENT when the group is gone. */
 int cg_events(const struct cg *cg, const char *name);
 void cg_events_read(int fd); /* arms the next notice */

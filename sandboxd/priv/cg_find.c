@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-const char *const cg_ctrl_name[CG_CTRLS] = { "memory", "cpu", "pids", "freezer" };
+const char *const cg_ctrl_name[CG_CTRLS] = { "memory", "cpu", "pids", "freezer", "cpuacct" };
 
 struct mounts {
 	char v2[256];
@@ -97,6 +97,7 @@ int cg_enable_v2(int dir, struct fail *f)
 		if (r < 0)
 			return fail_set(f, r, "enable the controller %s", cg_ctrl_name[c]);
 	}
+	(void)file_write(dir, "cgroup.subtree_control", "+io"); /* counts the disk's bytes; not needed */
 	return 0;
 }
 
@@ -126,8 +127,10 @@ static int open_v2(struct cg *cg, const struct mounts *m, const char *base, stru
 static int open_v1(struct cg *cg, const struct mounts *m, const char *base, struct fail *f)
 {
 	for (int c = 0; c < CG_CTRLS; c++) {
-		if (c == CG_FREEZER && cg->base2 >= 0)
-			continue; /* cgroup2 freezes and kills */
+		if ((c == CG_FREEZER || c == CG_CPUACCT) && cg->base2 >= 0)
+			continue; /* cgroup2 freezes, kills and counts */
+		if (c == CG_CPUACCT && !m->v1[c][0])
+			continue;
 		if (!m->v1[c][0])
 			return fail_set(f, ENOTSUP, "control group controller %s", cg_ctrl_name[c]);
 		cg->base1[c] = open_base(m->v1[c], base, f);

@@ -74,6 +74,8 @@ static void probe_result(struct broker *b, struct job *j)
 
 	if (freezes_work(b, j->from.block))
 		a.n[0] |= PRIV_CAN_FREEZE;
+	if (meter_works(b, j->from.block))
+		a.n[0] |= PRIV_CAN_METER;
 	broker_answer(b, j->op, j->tag, &j->fail, &a);
 	forget_unclaimed(b, j);
 }
@@ -111,7 +113,7 @@ static void failed(struct broker *b, struct job *j)
 		broker_answer(b, j->op, j->tag, &j->fail, NULL);
 	} else {
 		fprintf(stderr, "<warn> sbx-priv: spare sandbox: %s\n", j->fail.text);
-		b->shape.layer[0] = 0; /* do not try again and again */
+		b->shape = (struct build_shape){ 0 }; /* do not try again and again */
 	}
 	forget_unclaimed(b, j);
 }
@@ -169,8 +171,10 @@ static bool is_spare(const struct job *j)
 
 static bool same_shape(const struct build_shape *a, const struct build_shape *b)
 {
-	return a->memory_mb == b->memory_mb && a->disk_mb == b->disk_mb &&
-	       strcmp(a->layer, b->layer) == 0;
+	return a->memory_mb == b->memory_mb && a->disk_mb == b->disk_mb && a->flags == b->flags &&
+	       a->nvolumes == 0 && b->nvolumes == 0 && strcmp(a->layer, b->layer) == 0 &&
+	       a->nchain == b->nchain &&
+	       memcmp(a->chain, b->chain, a->nchain * sizeof(a->chain[0])) == 0;
 }
 
 /* One that is ready, else one that is being built. */
@@ -199,7 +203,7 @@ void creates_refill(struct broker *b)
 {
 	int have = 0, building = 0;
 
-	if (!b->shape.layer[0] || b->phase != PHASE_RUN || ends_waited_for(b))
+	if (!build_shape_known(&b->shape) || b->phase != PHASE_RUN || ends_waited_for(b))
 		return;
 	for (struct job *j = b->jobs; j; j = j->next) {
 		if (j->kind != JOB_BUILD || j->done)
@@ -213,11 +217,27 @@ void creates_refill(struct broker *b)
 			return;
 }
 
+/* The front has checked these; what is mounted by root is checked again. */
+static bool volumes_ok(const struct priv_req *q)
+{
+	if (q->nvolumes > PRIV_VOLS_MAX)
+		return false;
+	for (uint32_t i = 0; i < q->nvolumes; i++)
+		if (q->volumes[i].read_only > 1 ||
+			!name_is_guest_path(q->volumes[i].path, sizeof(q->volumes[i].path)))
+			return false;
+	return true;
+}
+
 static int check(const struct broker *b, const struct priv_req *q, struct fail *f)
 {
-	if (!name_is_id(q->id, sizeof(q->id)) || !name_is_host(q->hostname, sizeof(q->hostname)) ||
-		!name_is_image(q->layer, sizeof(q->layer)))
-		return fail_set(f, EINVAL, "id, host name or layer");
+	bool named = name_is_image(q->layer, sizeof(q->layer));
+
+	if (!name_is_id(q->id, sizeof(q->id)) || !name_is_host(q->hostname, sizeof(q->hostname)))
+		return fail_set(f, EINVAL, "id or host name");
+	if (q->nchain > PRIV_CHAIN_MAX || (q->nchain > 0) == named || (q->flags & ~PRIV_EGRESS) ||
+		!volumes_ok(q))
+		return fail_set(f, EINVAL, "layers, flags or volumes");
 	if (q->cpu_milli <= 0 || q->memory_mb <= 0 || q->disk_mb <= 0 || q->cpu_milli > 1 << 24 ||
 		q->memory_mb > 1 << 24 || q->disk_mb > 1 << 24)
 		return fail_set(f, EINVAL, "limits");
@@ -244,15 +264,28 @@ static void fill(struct job *j, const struct priv_req *q)
 	j->tag = q->tag;
 }
 
+static void shape_of(struct build_shape *s, const struct priv_req *q)
+{
+	*s = (struct build_shape){ .memory_mb = q->memory_mb,
+		.disk_mb = q->disk_mb,
+		.flags = q->flags,
+		.nchain = q->nchain,
+		.nvolumes = q->nvolumes };
+	if (q->nchain == 0)
+		memcpy(s->layer, q->layer, sizeof(s->layer));
+	memcpy(s->chain, q->chain, q->nchain * sizeof(s->chain[0]));
+	memcpy(s->volumes, q->volumes, q->nvolumes * sizeof(s->volumes[0]));
+}
+
 void op_create(struct broker *b, const struct priv_req *q, int fd)
 {
-	struct build_shape s = { .memory_mb = q->memory_mb, .disk_mb = q->disk_mb };
+	struct build_shape s;
 	struct fail f = { 0 };
 	struct job *j = NULL;
 
 	(void)fd;
 	if (check(b, q, &f) == 0) {
-		snprintf(s.layer, sizeof(s.layer), "%s", q->layer);
+		shape_of(&s, q);
 		j = find_spare(b, &s);
 		if (!j)
 			j = start_builder(b, &s);
@@ -263,7 +296,8 @@ void op_create(struct broker *b, const struct priv_req *q, int fd)
 		broker_answer(b, q->op, q->tag, &f, NULL);
 		return;
 	}
-	b->shape = s;
+	if (s.nvolumes == 0) /* others with the same volumes are not to be expected */
+		b->shape = s;
 	fill(j, q);
 	if (j->step == STEP_SPARE)
 		claim_it(b, j);
@@ -285,7 +319,7 @@ void creates_cancel(struct broker *b, const char *id)
 
 void creates_expect(struct broker *b, const char *layer)
 {
-	if (b->shape.layer[0])
+	if (build_shape_known(&b->shape))
 		return;
 	b->shape = (struct build_shape){ .memory_mb = USUAL_MEMORY_MB, .disk_mb = USUAL_DISK_MB };
 	snprintf(b->shape.layer, sizeof(b->shape.layer), "%s", layer);
@@ -306,7 +340,7 @@ int creates_probe(struct broker *b, uint64_t tag)
 
 void creates_stop(struct broker *b)
 {
-	b->shape.layer[0] = 0;
+	b->shape = (struct build_shape){ 0 };
 	for (struct job *j = b->jobs; j; j = j->next)
 		if (j->kind == JOB_BUILD && !j->done)
 			forget_unclaimed(b, j);

@@ -65,6 +65,7 @@ struct priv_req {
 #define PRIV_CAN_LIMIT  2
 #define PRIV_CAN_DISK   4
 #define PRIV_CAN_FREEZE 8
+#define PRIV_CAN_METER  16
 
 struct priv_ans {
 	uint32_t magic, op;
