@@ -91,10 +91,22 @@ SBX_API int sbx_frame_read(int fd, char *ret_type, void *buf, size_t *ret_len);
 SBX_API int sbx_frame_write(int fd, char type, const void *buf, size_t len);
 
 /* ---- Common calls ------------------------------------------------------------------------------
- * Plain structs over sbx_call, for programs that want a sandbox and not a protocol. `ref` is a
- * sandbox's id or name everywhere. Strings passed in are borrowed for the call only. */
+ * Plain structs over sbx_call, for programs that want a sandbox and not a protocol. What holds for
+ * all of them:
+ * - Any thread may call; several at once on one handle.
+ * - `ref` is a sandbox's id or name. Strings and lists passed in are borrowed for the call only.
+ * - 0, or -1 with *e filled; *ret is filled only on success. What the server lacks is an error with
+ *   status 501, code "unsupported" and sys EOPNOTSUPP.
+ * - Lists are one block: free() it; NULL when its count is 0. Members that the server left out are
+ *   "", 0 or false. A value that is longer than its member, or of another type, is EPROTO.
+ * - Times are RFC 3339 in UTC; *_mb counts MiB, *_secs seconds, *_bytes bytes.
+ * - Calls that wait for work of the server (create, run, snapshot) have no time limit; the others
+ *   have the handle's. */
 
-/* A sandbox as the server shows it. Values longer than their member are an EPROTO error. */
+/* Does this server offer a capability ("suspend", "volumes", ...)? An unknown name is false. */
+SBX_API int sbx_capability(struct sbx *s, const char *name, bool *ret, struct sbx_error *e);
+
+/* A sandbox as the server shows it. */
 struct sbx_sandbox {
 	char id[64];
 	char name[64];  /* "" without one */
@@ -104,28 +116,83 @@ struct sbx_sandbox {
 	int64_t memory_mb, disk_mb;
 	int64_t idle_timeout_secs; /* 0: never */
 	int64_t lifetime_secs;     /* 0: none */
-	char created_at[40];       /* RFC 3339 */
+	char created_at[40];
+	char expires_at[40]; /* "" without a lifetime */
+	char idle_action[16]; /* "terminate", "suspend" */
+	bool idle_suspended;  /* asleep by its idle timeout: any use wakes it */
+	char network[16];     /* mode: "none", "allowlist", "open" */
+	int64_t snapshot_every_secs, snapshot_keep; /* 0: no schedule */
+	bool snapshotting;    /* a snapshot is being taken */
+};
+/* A volume in a new sandbox. */
+struct sbx_volume_mount {
+	const char *name, *path; /* absolute, in the sandbox */
+	bool read_only;
+};
+/* A login for the registry that the image of this create is pulled from. It is sent and forgotten. */
+struct sbx_registry_login {
+	const char *registry; /* host[:port] */
+	const char *username, *password;
+};
+/* Where usage is pushed to. Header values are secrets: no call gives them back. */
+struct sbx_metrics_export {
+	const char *endpoint;       /* https://...; "" in an update stops it */
+	int64_t interval_secs;      /* 0: the server's default */
+	const char *const *headers; /* "Name=value", NULL-terminated; may be NULL */
 };
 /* What a new sandbox shall be. Zero members leave the choice to the server. */
 struct sbx_spec {
 	const char *name, *image;
 	double cpus;
 	int64_t memory_mb, disk_mb, idle_timeout_secs, lifetime_secs;
-	const char *network;       /* "none", "allowlist", "open" */
+	const char *network;       /* mode: "none", "allowlist", "open"; NULL: the server's */
 	const char *const *env;    /* "NAME=value", NULL-terminated */
 	const char *const *labels; /* "key=value", NULL-terminated */
+	const char *const *allow;  /* names that may be reached, NULL-terminated; NULL: the
+				      server's list, an empty one: none (which is refused) */
+	const char *const *deny;   /* names that may not; NULL: none */
+	const char *idle_action;   /* "terminate", "suspend" */
+	const char *snapshot_id;   /* begin with the files of this snapshot */
+	int64_t snapshot_every_secs, snapshot_keep;
+	const struct sbx_volume_mount *volumes;
+	size_t n_volumes;
+	const struct sbx_registry_login *registry_login;
+	const struct sbx_metrics_export *metrics_export;
+	int gpus;
 };
-/* Answers when the sandbox runs. `spec` may be NULL. Waits as long as the server takes. */
+/* Answers when the sandbox runs. `spec` may be NULL. Nothing remains of a create that fails. */
 SBX_API int sbx_create(
 	struct sbx *s, const struct sbx_spec *spec, struct sbx_sandbox *ret, struct sbx_error *e);
 SBX_API int sbx_get(struct sbx *s, const char *ref, struct sbx_sandbox *ret, struct sbx_error *e);
-/* Newest first. `label` is "key=value" or NULL. free() the list; it is NULL when n is 0. */
+/* Newest first, ended ones too. `label` is "key=value" or NULL. */
 SBX_API int sbx_list(struct sbx *s, const char *label, struct sbx_sandbox **ret, size_t *ret_n,
 	struct sbx_error *e);
 /* Ends the sandbox and discards its disk. Ending an ended one succeeds. */
 SBX_API int sbx_delete(struct sbx *s, const char *ref, struct sbx_error *e);
 /* "" takes the name away. */
 SBX_API int sbx_rename(struct sbx *s, const char *ref, const char *name, struct sbx_error *e);
+
+/* What to change; zero members stay as they are. */
+struct sbx_update {
+	const char *name;          /* "" takes it away */
+	const char *const *labels; /* the whole set, NULL-terminated; an empty list clears it */
+	int64_t idle_timeout_secs; /* -1: never, where the server allows that */
+	const char *idle_action;
+	int64_t lifetime_secs;     /* from its making; what is past ends it at once */
+	/* The policy is replaced as a whole when one of these is given. */
+	const char *network;
+	const char *const *allow, *const *deny;
+	const struct sbx_metrics_export *metrics_export;
+};
+/* One bad member and nothing changes. ret may be NULL. */
+SBX_API int sbx_update(struct sbx *s, const char *ref, const struct sbx_update *u,
+	struct sbx_sandbox *ret, struct sbx_error *e);
+/* Freezes it with its memory, processes and files; refused (EBUSY) while a process runs. It stays so
+ * until sbx_resume, its end or its lifetime. ret may be NULL in both. */
+SBX_API int sbx_suspend(
+	struct sbx *s, const char *ref, struct sbx_sandbox *ret, struct sbx_error *e);
+SBX_API int sbx_resume(
+	struct sbx *s, const char *ref, struct sbx_sandbox *ret, struct sbx_error *e);
 
 /* A command. argv[0] is looked up on the sandbox's PATH; there is no shell. */
 struct sbx_command {
@@ -145,7 +212,7 @@ struct sbx_result {
 	bool truncated, timed_out;
 };
 /* Runs a command to its end. Without a timeout it waits for ever; a client that goes away takes the
- * command with it. */
+ * command with it. sbx_result_free() what it gives. */
 SBX_API int sbx_run(struct sbx *s, const char *ref, const struct sbx_command *c,
 	struct sbx_result *ret, struct sbx_error *e);
 SBX_API void sbx_result_free(struct sbx_result *r);
@@ -162,6 +229,100 @@ SBX_API int sbx_file_get(struct sbx *s, const char *ref, const char *path, char 
 /* Creates or replaces; makes missing folders. */
 SBX_API int sbx_file_put(struct sbx *s, const char *ref, const char *path, const void *buf,
 	size_t len, struct sbx_error *e);
+
+/* ---- Snapshots and forks ----
+ * A fork is sbx_create() with snapshot_id. */
+struct sbx_snapshot {
+	char id[64], sandbox[64], image[256];
+	char kind[16]; /* "disk": the files; "memory": processes as well */
+	bool scheduled;
+	int64_t bytes; /* on the host */
+	char created_at[40];
+};
+/* Answers when it is complete. The sandbox goes on; leaving early does not cancel it. */
+SBX_API int sbx_snapshot_take(
+	struct sbx *s, const char *ref, struct sbx_snapshot *ret, struct sbx_error *e);
+/* All of the server, newest first. */
+SBX_API int sbx_snapshot_list(
+	struct sbx *s, struct sbx_snapshot **ret, size_t *ret_n, struct sbx_error *e);
+/* Forks that were made from it stay. */
+SBX_API int sbx_snapshot_delete(struct sbx *s, const char *id, struct sbx_error *e);
+/* A snapshot each every_secs, of which the newest `keep` stay; 0, 0 stops. ret may be NULL. */
+SBX_API int sbx_schedule(struct sbx *s, const char *ref, int64_t every_secs, int64_t keep,
+	struct sbx_sandbox *ret, struct sbx_error *e);
+
+/* ---- Volumes ---- */
+struct sbx_volume {
+	char name[64];
+	int64_t size_mb;
+	char created_at[40];
+	char attached_to[64]; /* id of a sandbox that holds it; "": nobody */
+};
+/* size_mb 0: the server's default. ret may be NULL. */
+SBX_API int sbx_volume_create(struct sbx *s, const char *name, int64_t size_mb,
+	struct sbx_volume *ret, struct sbx_error *e);
+SBX_API int sbx_volume_list(
+	struct sbx *s, struct sbx_volume **ret, size_t *ret_n, struct sbx_error *e);
+/* With its content; refused while a sandbox holds it. */
+SBX_API int sbx_volume_delete(struct sbx *s, const char *name, struct sbx_error *e);
+
+/* ---- Images ---- */
+struct sbx_image {
+	char image[256];
+	char state[16];   /* "installed", "installing", "failed" */
+	char digest[160]; /* "" where it is not known */
+	int64_t bytes;
+	char installed_at[40];
+	int64_t in_use; /* live sandboxes made from it */
+	bool is_default, pooled;
+	char phase[16];      /* while installing: "pulling", "building" */
+	int64_t done, total; /* of that phase; 0: not known */
+	char error[512];     /* why it failed */
+};
+/* Begins an install and answers at once; sbx_image_list() tells how far it is. */
+SBX_API int sbx_image_install(
+	struct sbx *s, const char *image, struct sbx_image *ret, struct sbx_error *e);
+SBX_API int sbx_image_list(
+	struct sbx *s, struct sbx_image **ret, size_t *ret_n, struct sbx_error *e);
+/* *ret_freed, which may be NULL: bytes that the disk got back. */
+SBX_API int sbx_image_remove(
+	struct sbx *s, const char *image, int64_t *ret_freed, struct sbx_error *e);
+
+/* ---- Usage ---- */
+struct sbx_sample {
+	char time[40];
+	double cpu_percent; /* 0 to 100, of the processors that it was given */
+	int64_t memory_bytes, memory_limit_bytes;
+	int64_t net_rx_bytes, net_tx_bytes, disk_read_bytes, disk_write_bytes; /* since its start */
+	int64_t processes; /* 0: cannot be seen */
+};
+/* The last hour, oldest first; ret_interval_secs, which may be NULL: seconds between two. Does not
+ * count as use. */
+SBX_API int sbx_metrics(struct sbx *s, const char *ref, int64_t *ret_interval_secs,
+	struct sbx_sample **ret, size_t *ret_n, struct sbx_error *e);
+
+/* ---- The machine ---- */
+struct sbx_resources {
+	double cpus;
+	int64_t memory_mb, disk_mb;
+};
+struct sbx_node {
+	char node[40]; /* "" on a server of its own */
+	char version[40];
+	struct sbx_resources capacity, free;
+	int64_t running;
+	bool cordoned;
+};
+SBX_API int sbx_node_get(struct sbx *s, struct sbx_node *ret, struct sbx_error *e);
+/* Cordoned: every create is refused until this is called with false. ret may be NULL. */
+SBX_API int sbx_node_cordon(struct sbx *s, bool on, struct sbx_node *ret, struct sbx_error *e);
+
+/* ---- Tunnels ----
+ * A blocking stream socket that reaches 127.0.0.1:port in the sandbox; shutdown() ends one
+ * direction. ENOENT while nobody listens there. Counts as use, and keeps the sandbox awake while it
+ * is open. Caller closes. */
+SBX_API int sbx_tunnel(
+	struct sbx *s, const char *ref, int port, int *ret_fd, struct sbx_error *e);
 
 #ifdef __cplusplus
 }
