@@ -8,6 +8,7 @@
 #include "common/sys/mem.h"
 #include "sandboxd/init/init.h"
 #include "sandboxd/priv/drop.h"
+#include "sandboxd/priv/layers.h"
 #include "sandboxd/priv/net.h"
 #include "sandboxd/priv/root.h"
 #include "sandboxd/priv/userns.h"
@@ -255,12 +256,43 @@ static int start_worker(struct builder *b)
 
 /* --- first half ------------------------------------------------------------------------------ */
 
-static int clone_layer(struct builder *b)
+static int add_lower(struct builder *b, int dir)
 {
-	b->root.lower = open_tree(b->env->layers, b->shape->layer,
-		OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW);
-	return b->root.lower < 0 ? fail_set(&b->fail, errno, "clone the layer %s", b->shape->layer)
-				 : 0;
+	int mnt = dir < 0 ? dir : root_clone_of(dir, "");
+
+	if (mnt < 0)
+		return mnt;
+	b->root.lowers[b->root.nlowers++] = mnt;
+	return 0;
+}
+
+static int clone_layers(struct builder *b)
+{
+	const struct build_shape *s = b->shape;
+	int r = 0;
+
+	if (s->layer[0]) {
+		_cleanup_close_ int dir =
+			open_below(b->env->layers, s->layer, O_PATH | O_DIRECTORY, 0);
+		r = add_lower(b, dir);
+		return r < 0 ? fail_set(&b->fail, r, "clone the layer %s", s->layer) : 0;
+	}
+	for (uint32_t i = 0; i < s->nchain && r == 0; i++) {
+		_cleanup_close_ int dir = layer_open(b->env, s->chain[i]);
+		r = add_lower(b, dir);
+		if (r < 0)
+			fail_set(&b->fail, r, "clone the layer %u", s->chain[i]);
+	}
+	return r;
+}
+
+static void close_root(struct builder *b)
+{
+	for (uint32_t i = 0; i < b->root.nlowers; i++)
+		close_p(&b->root.lowers[i]);
+	b->root.nlowers = 0;
+	close_p(&b->root.area);
+	b->root.area = -1;
 }
 
 static int make_area(struct builder *b)
@@ -316,15 +348,13 @@ static int prepare(struct builder *b)
 	b->root.uid = box_uid(b->block);
 	b->root.memory_mb = b->shape->memory_mb;
 	b->userns = b->root.userns = userns_make(b->root.uid, &b->fail);
-	if (b->userns < 0 || clone_layer(b) < 0 || make_area(b) < 0 || make_groups(b) < 0)
+	if (b->userns < 0 || clone_layers(b) < 0 || make_area(b) < 0 || make_groups(b) < 0)
 		return -1;
 	/* Entering groups mostly waits; the first process mounts meanwhile. */
 	if (leave_host(b) < 0 || start_first(b) < 0 || join_init(b) < 0 ||
 		await_first(b, false) < 0)
 		return -1;
-	close_p(&b->root.lower);
-	close_p(&b->root.area);
-	b->root.lower = b->root.area = -1;
+	close_root(b);
 	return start_worker(b) < 0 ? -1 : start_init(b);
 }
 
@@ -418,7 +448,7 @@ void build_run(
 		.block = block,
 		.broker = sock,
 		.userns = -1,
-		.root = { .lower = -1, .area = -1 },
+		.root = { .area = -1 },
 		.first_pidfd = -1,
 		.sync = -1,
 		.init_fd = -1,

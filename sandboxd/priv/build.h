@@ -4,7 +4,7 @@
  *   broker ── fork ──> builder ── clone(NEWPID) ──> first   (will be sbx-init)
  *                         └── fork ───────> worker  (sbx-worker, at once)
  *
- * It needs only the shape (image, sizes) and a free id block, and ends as a running shim that waits
+ * It needs only the shape (layers, sizes) and a free id block, and ends as a running shim that waits
  * for the struct on its boot pipe, with init and the worker waiting too. The broker keeps a few of
  * these. Claiming one (claim.c) gives it an id, limits, a host name and a socket, and costs well
  * under a millisecond. When the broker dies the pipe ends, and the unclaimed shim with all its own
@@ -35,9 +35,17 @@ struct build_env {
 	char boot[40];
 };
 struct build_shape {
-	char layer[PRIV_LAYER_MAX];
+	char layer[PRIV_LAYER_MAX]; /* "", or the root has this one layer, named as IMAGE answered */
+	uint32_t nchain, chain[PRIV_CHAIN_MAX]; /* top first */
+	uint32_t flags; /* enum priv_flags */
+	uint32_t nvolumes;
 	int64_t memory_mb, disk_mb;
+	struct priv_volume volumes[PRIV_VOLS_MAX];
 };
+static inline bool build_shape_known(const struct build_shape *s)
+{
+	return s->layer[0] || s->nchain;
+}
 /* builder → broker, then the end of the socket when the shim is being executed. With `ready` come
  * three descriptors. */
 enum build_state { BUILD_READY = 1, BUILD_FAILED };

@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* The guest's file tree: an overlay of an id-mapped layer and an id-mapped area, with its own proc,
+/* The guest's file tree: an overlay of id-mapped layers and an id-mapped area, with its own proc,
  * dev, tmp, run and sys, everything on mounts that are attached only in the builder's namespace. */
 #ifndef SANDBOXD_PRIV_ROOT_H
 #define SANDBOXD_PRIV_ROOT_H
 
 #include "sandboxd/priv/sys.h"
 
+#include <stdint.h>
 #include <sys/types.h>
 
+#define ROOT_LOWERS_MAX 200
 struct root_spec {
 	uid_t uid;  /* first host id of the block */
 	int userns; /* maps 0..65535 to uid.. */
-	int lower;  /* detached clone of the layer; mapped here */
+	/* detached clones of the layers, top first; mapped here */
+	uint32_t nlowers;
+	int lowers[ROOT_LOWERS_MAX];
 	int area;   /* detached mount of the area; mapped here */
 	int64_t memory_mb;
 };

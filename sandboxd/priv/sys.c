@@ -54,6 +54,22 @@ int name_is_host(const char *s, size_t room)
 	return name_made_of(s, room, LOWER, LOWER "_-");
 }
 
+int name_is_guest_path(const char *s, size_t room)
+{
+	size_t n = strnlen(s, room), len;
+
+	if (n == 0 || n == room || s[0] != '/')
+		return 0;
+	for (const char *p = s; *p; p += len) {
+		p++; /* the slash */
+		len = strspn(p, "ABCDEFGHIJKLMNOPQRSTUVWXYZ._-" LOWER);
+		if (len == 0 || (p[len] && p[len] != '/') || (len == 1 && p[0] == '.') ||
+			(len == 2 && p[0] == '.' && p[1] == '.'))
+			return 0;
+	}
+	return 1;
+}
+
 int file_write(int dir, const char *name, const char *fmt, ...)
 {
 	_cleanup_close_ int fd = openat(dir, name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);

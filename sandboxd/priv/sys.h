@@ -39,6 +39,8 @@ static inline int open_below(int dir, const char *path, uint64_t flags, uint64_t
 int name_is_id(const char *s, size_t room);    /* sbx_[a-z0-9_-]+ */
 int name_is_image(const char *s, size_t room); /* [a-z0-9][a-z0-9._-]* */
 int name_is_host(const char *s, size_t room);  /* [a-z0-9_-]+ */
+/* (/[A-Za-z0-9._-]+)+ with no element "." or ".." */
+int name_is_guest_path(const char *s, size_t room);
 
 /* Small files: 0 or -errno. file_read terminates with NUL and cuts the newline. */
 int file_write(int dir, const char *name, const char *fmt, ...)
