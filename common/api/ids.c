@@ -166,14 +166,29 @@ bool id_is_sandbox(const char *s)
 	return node_name_ok(node) && strlen(end + 1) == 16 && hex16(end + 1);
 }
 
-void id_new_sandbox(const char *node, char out[SBX_ID_MAX])
+bool id_is_snapshot(const char *s)
+{
+	return s && !strncmp(s, "snp_", 4) && strlen(s) == 20 && hex16(s + 4);
+}
+
+static unsigned long long random_number(void)
 {
 	uint64_t r = 0;
 
 	/* Cannot fail for 8 bytes once the kernel's pool is up; a short read would repeat ids. */
 	while (getrandom(&r, sizeof(r), 0) != sizeof(r))
 		;
-	snprintf(out, SBX_ID_MAX, "sbx_%.31s%s%016llx", node, *node ? "_" : "", (unsigned long long)r);
+	return r;
+}
+
+void id_new_sandbox(const char *node, char out[SBX_ID_MAX])
+{
+	snprintf(out, SBX_ID_MAX, "sbx_%.31s%s%016llx", node, *node ? "_" : "", random_number());
+}
+
+void id_new_snapshot(char out[SNP_ID_MAX])
+{
+	snprintf(out, SNP_ID_MAX, "snp_%016llx", random_number());
 }
 
 int guest_path_clean(const char *path, size_t len, const char *what, char *out, struct err *e)

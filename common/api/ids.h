@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #define SBX_ID_MAX 64      /* "sbx_" [node "_"] 16 hex digits, with NUL */
+#define SNP_ID_MAX 24      /* "snp_" 16 hex digits, with NUL */
 #define NAME_MAX_LEN 63
 #define LABELS_MAX 32
 #define LABEL_VALUE_MAX 256
@@ -16,6 +17,8 @@
 
 bool id_is_sandbox(const char *s);               /* sbx_ + 16 hex, or sbx_node_ + 16 hex */
 void id_new_sandbox(const char *node, char out[SBX_ID_MAX]); /* 8 random bytes; node may be "" */
+bool id_is_snapshot(const char *s);              /* snp_ + 16 hex */
+void id_new_snapshot(char out[SNP_ID_MAX]);
 bool name_ok(const char *s);                     /* ^[a-z0-9][a-z0-9-]{0,62}$ */
 bool node_name_ok(const char *s);                /* ^[a-z0-9][a-z0-9-]{0,30}$ */
 bool process_name_ok(const char *s);             /* ^[a-z][a-z0-9._-]{0,62}$ */
