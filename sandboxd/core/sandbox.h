@@ -11,6 +11,7 @@
 #include "common/api/ids.h"
 #include "common/api/types.h"
 #include "common/base/err.h"
+#include "sandboxd/backend/backend.h"
 #include "sandboxd/backend/guest.h"
 
 #include <pthread.h>
@@ -37,6 +38,16 @@ struct net_policy {
 	struct strlist allow, deny; /* cleaned, sorted, unique */
 };
 
+struct sandbox_volume {
+	char name[NAME_MAX_LEN + 1];
+	struct backend_volume at;
+};
+/* A snapshot that is being taken, 16.4; started_ns is 0 when none is. */
+struct taking {
+	int64_t started_ns, bytes;
+	bool scheduled, storing;
+};
+
 struct sandbox {
 	/* fixed after creation */
 	char id[SBX_ID_MAX];
@@ -48,6 +59,9 @@ struct sandbox {
 	int64_t created_ns;        /* CLOCK_REALTIME */
 	uint64_t seq;              /* order of creation */
 	char **image_env;          /* "K=V", NULL-terminated */
+	struct backend_chain chain; /* what its root is made of; n is 0 where the backend has no layers */
+	struct sandbox_volume *volumes;
+	size_t nvolumes;
 	int run_dirfd;             /* <state>/run/<id>: sock, spool files; -1: nothing was kept */
 	unsigned refs;             /* atomic; the registry's count included */
 	uint64_t version;          /* atomic; grows with every change of what sandbox_json shows */
@@ -66,6 +80,10 @@ struct sandbox {
 	int64_t idle_timeout_secs, lifetime_secs;
 	bool idle_suspend, idle_suspended;
 	int64_t idle_since_ms;     /* CLOCK_MONOTONIC, 0 while in use */
+	int64_t snapshot_every_secs, snapshot_keep; /* both 0: no schedule */
+	int64_t snapshot_due_ms;   /* CLOCK_MONOTONIC */
+	bool snapshot_queued;      /* the schedule's threads have it */
+	struct taking taking;
 	unsigned uses;             /* requests under way that count as use */
 	unsigned users;            /* calls that hold `guest`; it is freed when this falls to 0 */
 	bool free_at_leave;        /* it has ended: the last user frees `guest` and `fs` */
@@ -83,6 +101,7 @@ struct sandbox {
 	/* under the registry's lock; registry.c only */
 	char reg_name[NAME_MAX_LEN + 1];
 	bool reg_in, reg_live;
+	bool reg_mounts; /* holds its volumes */
 	UT_hash_handle hh_id, hh_name;
 
 	bool end_queued;           /* under the core's queue lock */
