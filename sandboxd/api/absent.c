@@ -18,7 +18,6 @@ static int absent(const struct call *c, struct err *e)
 	}
 ABSENT(snapshot_take)
 ABSENT(snapshot_delete)
-ABSENT(metrics_get)
 ABSENT(volume_list)
 ABSENT(volume_delete)
 ABSENT(image_list)

@@ -39,7 +39,7 @@ enum backend_layer_kind {
 	LAYER_ROOTFS,              /* a tar of a whole root, made by our own scripts */
 	LAYER_OCI,                 /* one layer of an image: compressed or not, with .wh. entries */
 };
-/* Figures since the start of the sandbox, measured on the host (19). */
+/* Figures since the start of the sandbox, measured on the host (19); -1: could not be read. */
 struct backend_meter {
 	int64_t cpu_ns, memory_bytes, memory_limit_bytes, disk_read_bytes, disk_write_bytes,
 		processes; /* 0: cannot be seen */
@@ -56,6 +56,9 @@ struct backend_spec {
 	const char *hostname;      /* name or id */
 	double cpus;
 	int64_t memory_mb, disk_mb;
+	/* NULL, or something to do on the caller's thread while a create waits. May not be called. */
+	void (*meanwhile)(void *arg);
+	void *meanwhile_arg;
 };
 /* What the image says about processes; caller frees with free_strlist-like backend_image_free. */
 struct backend_image {
@@ -75,6 +78,10 @@ struct backend_ops {
 	/* Kills everything of a sandbox, whatever is left of it; idempotent. Returns when no guest
 	 * process runs any more; disk and namespaces go in the background. */
 	int (*destroy)(struct backend *b, const char *id, struct err *e);
+	/* NULL, or the same in two halves, so that the caller can do something else while it goes on.
+	 * Every begin (NULL: out of memory) is followed by an end, which frees. */
+	struct backend_destroy *(*destroy_begin)(struct backend *b, const char *id);
+	int (*destroy_end)(struct backend *b, struct backend_destroy *d, struct err *e);
 	/* Is the runtime of this record still there (pid, start time, cgroup)? */
 	bool (*alive)(struct backend *b, const char *id, uint64_t generation);
 	/* Start-up: ends and removes everything whose id is not in keep[]. */

@@ -5,6 +5,7 @@
 #include "common/base/log.h"
 #include "common/sys/mem.h"
 #include "sandboxd/backend/guestfs.h"
+#include "sandboxd/core/metrics.h"
 #include "sandboxd/core/strs.h"
 
 #include <errno.h>
@@ -23,7 +24,7 @@
 static const enum cap always[] = { CAP_FS_STAT, CAP_FS_LIST, CAP_FS_RANGE, CAP_FS_OPEN, CAP_FS_OPS,
 	CAP_FS_STATFS, CAP_ERRNO, CAP_OUTPUT_RANGE, CAP_PROCESS_NAMES, CAP_LIST_WATCH,
 	CAP_INSTANCE };
-static const enum cap if_host_can[] = { CAP_TUNNEL };
+static const enum cap if_host_can[] = { CAP_TUNNEL, CAP_SUSPEND, CAP_METRICS, CAP_METRICS_EXPORT };
 
 bool core_cap(const struct core *c, enum cap cap)
 {
@@ -132,6 +133,7 @@ static struct core *core_new(const struct backend_ops *ops, struct backend *b)
 	c->backend = b;
 	c->run_dirfd = -1;
 	c->jobs_tail = &c->jobs;
+	c->rests_tail = &c->rests;
 	registry_init(&c->reg);
 	pthread_mutex_init(&c->change_lock, NULL);
 	pthread_mutex_init(&c->queue_lock, NULL);
@@ -171,7 +173,7 @@ int core_open(const struct core_conf *conf, const struct backend_ops *ops, struc
 	if (restore_all(c, e) < 0)
 		goto fail;
 	ready_default_image(c);
-	if (lifetime_start(c, e) < 0)
+	if (lifetime_start(c, e) < 0 || metrics_start(c, e) < 0)
 		goto fail;
 	*ret = c;
 	return 0;
@@ -184,10 +186,10 @@ fail:
 /* Keeping means: let go of the connections, leave record and runtime alone. */
 static void let_go(struct sandbox *s)
 {
-	bool running;
+	bool running; /* or asleep */
 
 	pthread_mutex_lock(&s->lock);
-	running = s->state == SBX_RUNNING;
+	running = s->state == SBX_RUNNING || s->state == SBX_SUSPENDED;
 	pthread_mutex_unlock(&s->lock);
 	if (!running)
 		return;
@@ -246,6 +248,7 @@ void core_close(struct core *c)
 {
 	if (!c)
 		return;
+	metrics_stop(c);
 	lifetime_stop(c);
 	leave_sandboxes(c);
 	if (c->hub)

@@ -13,10 +13,12 @@
 #define ENDED_KEPT 100        /* 8.7: terminated ones that stay readable */
 #define BOOT_ID_LEN 64
 
-struct end_job { /* a sandbox that the background thread is to end; holds a reference */
+/* A sandbox that the background thread is to end, or to clean up after; holds a reference. */
+struct end_job {
 	struct end_job *next;
 	struct sandbox *s;
 	const char *reason;
+	int64_t not_before_ms; /* clean-up only */
 };
 struct core {
 	/* fixed after core_open */
@@ -38,6 +40,7 @@ struct core {
 	struct audit *audit;
 	struct guest_hub *hub;
 	struct registry reg;
+	struct sampler *sampler;  /* NULL: nothing is measured */
 	pthread_t ticker, reaper;
 	bool ticking, reaping;
 
@@ -51,6 +54,8 @@ struct core {
 	pthread_cond_t queue_cond, stop_cond;
 	/* under queue_lock */
 	struct end_job *jobs, **jobs_tail;
+	struct end_job *rests, **rests_tail; /* clean-ups, oldest first */
+	bool reaper_idle;                    /* it sleeps until it is woken */
 	bool stop;
 };
 
@@ -58,6 +63,8 @@ struct core {
 struct sandbox *sandbox_new(struct core *c, const char *id); /* one reference; NULL: no memory */
 /* Copies what a record holds and hands it to the store; lock held. 0: out of memory. */
 uint64_t sandbox_save(struct sandbox *s, bool durable);
+/* Durable, and the caller goes to store_wait at once. */
+uint64_t sandbox_save_awaited(struct sandbox *s);
 /* The other way: fills a new sandbox; -1 when the record cannot be understood. */
 int sandbox_load(struct core *c, const struct store_sandbox *r, struct sandbox **ret);
 /* Makes and opens run/<id>; -1 with errno. */
@@ -74,6 +81,20 @@ void lifetime_forget(struct core *c);
 /* Last part of every end: frees guest and fs, now or with the last call that uses them. Lock not held,
  * state already set. */
 void lifetime_free_guest(struct sandbox *s);
+
+/* Its idle timeout is over. Lock held. */
+bool lifetime_is_idle(const struct sandbox *s);
+
+/* use.c; lock held */
+bool use_now(const struct sandbox *s); /* a request, a stream or a process */
+void use_cut_tunnels(struct sandbox *s);
+
+/* suspend.c */
+/* Lock held; given up while waiting. Waits for a turn under way, and wakes a sandbox that `use` may wake.
+ * -1: that failed. Whatever its state is then, no turn is under way. */
+int suspend_settle(struct sandbox *s, bool use, struct err *e);
+/* Its idle timeout is over: puts it to sleep if that is what its idle action says, else false. */
+bool suspend_idle(struct sandbox *s);
 
 /* check.c: the fields of create and update, pure */
 int check_create(const struct core *c, const struct create_body *b, struct net_policy *ret_network,

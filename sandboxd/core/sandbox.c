@@ -6,6 +6,7 @@
 #include "common/base/log.h"
 #include "common/sys/mem.h"
 #include "sandboxd/core/clock.h"
+#include "sandboxd/core/metrics.h"
 #include "sandboxd/core/proc.h"
 #include "sandboxd/core/strs.h"
 #include "sandboxd/proto/spool.h"
@@ -57,6 +58,7 @@ static void sandbox_free(struct sandbox *s)
 	map_free(&s->labels);
 	net_policy_free(&s->network);
 	image_env_free(s->image_env);
+	metrics_free(s->metrics);
 	explicit_bzero(s->secret, sizeof(s->secret));
 	pthread_cond_destroy(&s->changed);
 	pthread_mutex_destroy(&s->lock);
@@ -104,12 +106,13 @@ static json_t *record_body(const struct sandbox *s)
 	json_object_set_new(o, "network", net_policy_json(&s->network));
 	json_object_set_new(o, "idle_timeout_secs", json_integer(s->idle_timeout_secs));
 	json_object_set_new(o, "idle_suspend", json_boolean(s->idle_suspend));
+	json_object_set_new(o, "idle_suspended", json_boolean(s->idle_suspended));
 	json_object_set_new(o, "lifetime_secs", json_integer(s->lifetime_secs));
 	json_object_set_new(o, "env_names", map_names_json(&s->env));
 	return o;
 }
 
-uint64_t sandbox_save(struct sandbox *s, bool durable)
+static uint64_t save(struct sandbox *s, bool durable, bool awaited)
 {
 	_cleanup_json_ json_t *body = record_body(s);
 	_cleanup_json_ json_t *env = map_json(&s->env);
@@ -129,11 +132,22 @@ uint64_t sandbox_save(struct sandbox *s, bool durable)
 		return 0;
 	if (s->state != SBX_TERMINATED)
 		memcpy(r.secret, s->secret, sizeof(r.secret));
-	ticket = store_put_sandbox(s->core->store, &r, durable);
+	ticket = awaited ? store_put_awaited(s->core->store, &r)
+			 : store_put_sandbox(s->core->store, &r, durable);
 	if (env_text)
 		explicit_bzero(env_text, strlen(env_text));
 	free(env_text);
 	return ticket;
+}
+
+uint64_t sandbox_save(struct sandbox *s, bool durable)
+{
+	return save(s, durable, false);
+}
+
+uint64_t sandbox_save_awaited(struct sandbox *s)
+{
+	return save(s, true, true);
 }
 
 static int load_names(const json_t *a, struct strlist *ret)
@@ -181,6 +195,7 @@ static int load_body(struct sandbox *s, const json_t *o, const char *env)
 	s->idle_timeout_secs = json_integer_value(json_object_get(o, "idle_timeout_secs"));
 	s->lifetime_secs = json_integer_value(json_object_get(o, "lifetime_secs"));
 	s->idle_suspend = json_is_true(json_object_get(o, "idle_suspend"));
+	s->idle_suspended = json_is_true(json_object_get(o, "idle_suspended"));
 	s->image = image ? strdup(image) : NULL;
 	s->name = name ? strdup(name) : NULL;
 	if (!s->image || (name && !s->name) || load_env(o, env, &s->env) < 0 ||

@@ -28,6 +28,7 @@ struct core;
 struct proc;
 struct guestfs;
 struct backend_image;
+struct metrics;
 
 enum sandbox_state { SBX_PENDING, SBX_RUNNING, SBX_SUSPENDED, SBX_TERMINATED };
 extern const char *const sandbox_state_words[];
@@ -46,6 +47,15 @@ struct sandbox_volume {
 struct taking {
 	int64_t started_ns, bytes;
 	bool scheduled, storing;
+};
+
+/* What is being done to a sandbox's processes while its state is still the old one (suspend.c). */
+enum turn { TURN_NONE, TURN_SLEEP, TURN_WAKE };
+
+/* An open tunnel; it is cut when the sandbox falls asleep or ends. The caller's, on its list while open. */
+struct sandbox_tunnel {
+	struct sandbox_tunnel *next;
+	int client_fd, guest_fd;
 };
 
 struct sandbox {
@@ -84,17 +94,22 @@ struct sandbox {
 	int64_t snapshot_due_ms;   /* CLOCK_MONOTONIC */
 	bool snapshot_queued;      /* the schedule's threads have it */
 	struct taking taking;
-	unsigned uses;             /* requests under way that count as use */
+	unsigned uses;             /* requests and streams under way that count as use */
 	unsigned users;            /* calls that hold `guest`; it is freed when this falls to 0 */
 	bool free_at_leave;        /* it has ended: the last user frees `guest` and `fs` */
 	volatile int cancel;       /* atomic; asks a create under way to give up */
 	uint64_t generation;
 	uint8_t secret[PROTO_SECRET_LEN];
-	struct guest *guest;       /* NULL unless running */
-	struct guestfs *fs;        /* NULL unless running */
+	enum turn turn;
+	unsigned turns;            /* that are over */
+	struct err turn_err;       /* of the last one; code 0: it went well */
+	struct sandbox_tunnel *tunnels;
+	struct guest *guest;       /* NULL unless running or suspended */
+	struct guestfs *fs;        /* the same */
 	struct proc *procs;        /* uthash by number; owned by proc.c */
 	uint32_t next_num;
 	unsigned running_procs;
+	struct metrics *metrics;   /* NULL until the first sample */
 	char *text;                /* sandbox_json as text when text_version == version; else stale */
 	uint64_t text_version;
 
@@ -118,16 +133,22 @@ static inline void sandbox_unref_p(struct sandbox **s)
 }
 
 /* Every request that works inside a sandbox stands between these two. enter: conflict unless it is
- * running (later: wakes one asleep); pins s->guest and s->fs until leave. `use` says whether it
- * counts as use (10.1; false for Sandbox-Background: 1). */
+ * running; wakes one that was put to sleep by its idle timeout first, when `use` is set, and a failure of
+ * that is the answer; pins s->guest and s->fs until leave. `use` says whether it counts as use (10.1;
+ * false for Sandbox-Background: 1). */
 int sandbox_enter(struct sandbox *s, bool use, struct err *e);
 void sandbox_leave(struct sandbox *s, bool use);
 /* The hub's `gone`: the shim of this sandbox is dead. Only queues the end (reason "failed"). */
 void sandbox_shim_gone(struct sandbox *s);
 /* Marks a change of what sandbox_json shows and wakes those who watch the list. Any thread, any lock. */
 void sandbox_changed(struct sandbox *s);
-/* Counts as use without needing it to run (reads of output). */
-void sandbox_touch(struct sandbox *s, bool use);
+/* An open stream counts as use for as long (29.2, 9), if the sandbox runs when it is opened; it neither
+ * needs it to run nor wakes it. hold's answer goes to release. */
+bool sandbox_hold(struct sandbox *s, bool use);
+void sandbox_release(struct sandbox *s, bool held);
+/* Between enter and leave: both ends may be shut down by another thread from here on. */
+void sandbox_tunnel_open(struct sandbox *s, struct sandbox_tunnel *t);
+void sandbox_tunnel_close(struct sandbox *s, struct sandbox_tunnel *t);
 
 /* 8.3 from step 1 on; body is not kept. The client may leave: gone(arg) is asked now and then and
  * cancels. On success *ret is running and referenced. */
@@ -140,6 +161,9 @@ bool update_body_empty(const struct update_body *body);
  * A pending one is cancelled and vanishes. reason: "request", "idle", "lifetime", "restart",
  * "failed". */
 int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e);
+/* 15, from "state" on. One that sleeps by its idle timeout is put to sleep for good. */
+int sandbox_suspend(struct sandbox *s, struct err *e);
+int sandbox_resume(struct sandbox *s, struct err *e);
 json_t *sandbox_json(struct sandbox *s); /* 8.2; takes the lock itself; NULL: out of memory */
 char *sandbox_text(struct sandbox *s);   /* the same as text, kept until it changes; caller frees */
 

@@ -14,26 +14,19 @@
 #include <sys/socket.h>
 #include <time.h>
 
-struct call {
-	struct call *next;
-	uint64_t tag;
-	bool done;
-	struct priv_ans ans;
-	pthread_cond_t cond;
-};
 struct ask {
 	int fd, stop; /* stop: eventfd that ends the reader */
 	pthread_t reader;
 	pthread_mutex_t lock; /* everything below */
 	uint64_t tag;
-	struct call *calls;
+	struct ask_call *calls;
 	bool dead;
 };
 
 static void take_answer(struct ask *a, const struct priv_ans *ans)
 {
 	pthread_mutex_lock(&a->lock);
-	for (struct call *c = a->calls; c; c = c->next)
+	for (struct ask_call *c = a->calls; c; c = c->next)
 		if (c->tag == ans->tag) {
 			c->ans = *ans;
 			c->done = true;
@@ -46,7 +39,7 @@ static void all_dead(struct ask *a)
 {
 	pthread_mutex_lock(&a->lock);
 	a->dead = true;
-	for (struct call *c = a->calls; c; c = c->next)
+	for (struct ask_call *c = a->calls; c; c = c->next)
 		pthread_cond_signal(&c->cond);
 	pthread_mutex_unlock(&a->lock);
 }
@@ -110,9 +103,9 @@ void ask_free(struct ask *a)
 	free(a);
 }
 
-static void unlink_call(struct ask *a, const struct call *c)
+static void unlink_call(struct ask *a, const struct ask_call *c)
 {
-	struct call **p = &a->calls;
+	struct ask_call **p = &a->calls;
 
 	while (*p && *p != c)
 		p = &(*p)->next;
@@ -140,7 +133,7 @@ static int refuse(struct ask *a, const struct priv_ans *ans, struct err *e)
 }
 
 /* Waits with the lock held. */
-static int wait_done(struct ask *a, struct call *c, int timeout_ms)
+static int wait_done(struct ask *a, struct ask_call *c, int timeout_ms)
 {
 	struct timespec end;
 	int r = 0;
@@ -157,40 +150,50 @@ static int wait_done(struct ask *a, struct call *c, int timeout_ms)
 	return c->done ? 0 : a->dead ? EPIPE : r;
 }
 
-int ask_call(struct ask *a, struct priv_req *q, int fd, int timeout_ms, struct priv_ans *ret,
-	struct err *e)
+void ask_begin(struct ask *a, struct priv_req *q, int fd, struct ask_call *c)
 {
-	struct call c = { .done = false };
 	pthread_condattr_t attr;
-	int r;
 
+	*c = (struct ask_call){ .done = false };
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&c.cond, &attr);
+	pthread_cond_init(&c->cond, &attr);
 	pthread_condattr_destroy(&attr);
 	pthread_mutex_lock(&a->lock);
 	q->magic = PRIV_MAGIC;
-	c.tag = q->tag = ++a->tag;
-	c.next = a->calls;
-	/* unlinked below before it goes out of scope */
-	/* cppcheck-suppress autoVariables */
-	a->calls = &c;
+	c->tag = q->tag = ++a->tag;
+	c->next = a->calls;
+	a->calls = c; /* ask_end takes it out */
 	pthread_mutex_unlock(&a->lock);
+	c->sent = -fd_send_msg(a->fd, q, sizeof(*q), &fd, fd >= 0);
+}
 
-	r = -fd_send_msg(a->fd, q, sizeof(*q), &fd, fd >= 0);
+int ask_end(struct ask *a, struct ask_call *c, int timeout_ms, struct priv_ans *ret, struct err *e)
+{
+	int r = c->sent;
+
 	pthread_mutex_lock(&a->lock);
 	if (r == 0)
-		r = wait_done(a, &c, timeout_ms);
-	unlink_call(a, &c);
+		r = wait_done(a, c, timeout_ms);
+	unlink_call(a, c);
 	pthread_mutex_unlock(&a->lock);
-	pthread_cond_destroy(&c.cond);
+	pthread_cond_destroy(&c->cond);
 	if (r == ETIMEDOUT)
 		return err_set(e, ERR_UNAVAILABLE, "the broker does not answer");
 	if (r != 0)
 		return err_set(e, ERR_UNAVAILABLE, "the broker has ended");
-	if (c.ans.error)
-		return refuse(a, &c.ans, e);
+	if (c->ans.error)
+		return refuse(a, &c->ans, e);
 	if (ret)
-		*ret = c.ans;
+		*ret = c->ans;
 	return 0;
+}
+
+int ask_call(struct ask *a, struct priv_req *q, int fd, int timeout_ms, struct priv_ans *ret,
+	struct err *e)
+{
+	struct ask_call c;
+
+	ask_begin(a, q, fd, &c);
+	return ask_end(a, &c, timeout_ms, ret, e);
 }

@@ -7,6 +7,9 @@
 #include "common/base/err.h"
 #include "sandboxd/priv/priv.h"
 
+#include <pthread.h>
+#include <stdbool.h>
+
 struct ask;
 /* Takes the socket over, on success; starts the thread that reads answers. */
 int ask_new(int broker_fd, struct ask **ret, struct err *e);
@@ -17,5 +20,18 @@ void ask_free(struct ask *a);
  * its errno, with its sentence. */
 int ask_call(struct ask *a, struct priv_req *q, int fd, int timeout_ms, struct priv_ans *ret,
 	struct err *e);
+
+/* The same in two halves, so that the asker can do something else while the broker works. What it lies
+ * in stays where it is until ask_end, which must follow; at most timeout_ms are waited there. */
+struct ask_call {
+	struct ask_call *next;
+	uint64_t tag;
+	bool done;
+	int sent; /* 0 or an errno */
+	struct priv_ans ans;
+	pthread_cond_t cond;
+};
+void ask_begin(struct ask *a, struct priv_req *q, int fd, struct ask_call *c);
+int ask_end(struct ask *a, struct ask_call *c, int timeout_ms, struct priv_ans *ret, struct err *e);
 
 #endif

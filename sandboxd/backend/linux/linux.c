@@ -5,6 +5,7 @@
 #include "common/sys/mem.h"
 #include "sandboxd/backend/backend.h"
 #include "sandboxd/backend/linux/ask.h"
+#include "sandboxd/backend/linux/disk.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -92,6 +93,8 @@ static int linux_probe(struct backend *b, bool caps[CAP_COUNT], struct err *e)
 		return err_set(e, ERR_UNSUPPORTED, "this host cannot run a sandbox");
 	for (size_t i = 0; i < ARRAY_LEN(always); i++)
 		caps[always[i]] = true;
+	caps[CAP_SUSPEND] = (a.n[0] & PRIV_CAN_FREEZE) != 0;
+	caps[CAP_METRICS] = caps[CAP_METRICS_EXPORT] = (a.n[0] & PRIV_CAN_METER) != 0;
 	return 0;
 }
 
@@ -218,16 +221,48 @@ static int linux_destroy(struct backend *b, const char *id, struct err *e)
 	return ask_id(b, PRIV_DESTROY, id, 0, 2 * SHORT_MS, e);
 }
 
+struct backend_destroy {
+	struct ask_call call;
+	struct priv_req q;
+};
+
+static struct backend_destroy *linux_destroy_begin(struct backend *b, const char *id)
+{
+	struct backend_destroy *d = calloc(1, sizeof(*d));
+
+	if (!d || snprintf(d->q.id, sizeof(d->q.id), "%s", id) >= (int)sizeof(d->q.id)) {
+		free(d);
+		return NULL;
+	}
+	d->q.op = PRIV_DESTROY;
+	ask_begin(b->ask, &d->q, -1, &d->call);
+	return d;
+}
+
+static int linux_destroy_end(struct backend *b, struct backend_destroy *d, struct err *e)
+{
+	int r = ask_end(b->ask, &d->call, 2 * SHORT_MS, NULL, e);
+
+	free(d);
+	return r;
+}
+
 static int cancelled(struct err *e)
 {
 	return err_set(e, ERR_CONFLICT, "the create was cancelled");
 }
 
-static int ask_create(struct backend *b, struct priv_req *q, struct err *e)
+static int ask_create(struct backend *b, const struct backend_spec *spec, struct priv_req *q,
+	struct err *e)
 {
 	struct err why = ERR_NULL;
-	int r = ask_call(b->ask, q, -1, CREATE_MS, NULL, &why);
+	struct ask_call c;
+	int r;
 
+	ask_begin(b->ask, q, -1, &c);
+	if (spec->meanwhile)
+		spec->meanwhile(spec->meanwhile_arg);
+	r = ask_end(b->ask, &c, CREATE_MS, NULL, &why);
 	explicit_bzero(q->secret, sizeof(q->secret));
 	if (r == 0)
 		return 0;
@@ -248,8 +283,9 @@ static int linux_create(struct backend *b, const struct backend_spec *spec,
 		.memory_mb = spec->memory_mb,
 		.disk_mb = spec->disk_mb };
 
-	if (layer_of(b, spec->image, q.layer, e) < 0)
+	if (!spec->chain && layer_of(b, spec->image, q.layer, e) < 0)
 		return -1;
+	disk_fill_create(&q, spec);
 	if (cancel && __atomic_load_n(cancel, __ATOMIC_ACQUIRE))
 		return cancelled(e);
 	if (q.cpu_milli < 1)
@@ -259,13 +295,30 @@ static int linux_create(struct backend *b, const struct backend_spec *spec,
 			(int)sizeof(q.hostname))
 		return err_set(e, ERR_INVALID_REQUEST, "sandbox id or host name too long");
 	memcpy(q.secret, spec->secret, sizeof(q.secret));
-	if (ask_create(b, &q, e) < 0)
+	if (ask_create(b, spec, &q, e) < 0)
 		return -1;
 	if (cancel && __atomic_load_n(cancel, __ATOMIC_ACQUIRE)) {
 		linux_destroy(b, spec->id, NULL);
 		return cancelled(e);
 	}
 	return 0;
+}
+
+/* A question whose answer did not come leaves the sandbox running, which is what the caller believes. */
+static int linux_freeze(struct backend *b, const char *id, bool on, struct err *e)
+{
+	struct priv_req q = { .op = PRIV_FREEZE, .kind = on };
+	struct err why = ERR_NULL;
+
+	if (snprintf(q.id, sizeof(q.id), "%s", id) >= (int)sizeof(q.id))
+		return err_set(e, ERR_INVALID_REQUEST, "sandbox id too long");
+	if (ask_call(b->ask, &q, -1, SHORT_MS, NULL, &why) == 0)
+		return 0;
+	if (on && why.code == ERR_UNAVAILABLE)
+		linux_freeze(b, id, false, NULL);
+	if (e)
+		*e = why;
+	return -1;
 }
 
 static bool linux_alive(struct backend *b, const char *id, uint64_t generation)
@@ -281,6 +334,19 @@ static int linux_sweep(struct backend *b, const char *const *keep, size_t n, str
 		if (ask_id(b, PRIV_KEEP, keep[i], 0, SHORT_MS, e) < 0)
 			return -1;
 	return ask_call(b->ask, &q, -1, SWEEP_MS, NULL, e);
+}
+
+static int linux_meter(struct backend *b, const char *id, struct backend_meter *ret, struct err *e)
+{
+	struct priv_req q = { .op = PRIV_METER };
+	struct priv_ans a;
+
+	if (snprintf(q.id, sizeof(q.id), "%s", id) >= (int)sizeof(q.id))
+		return err_set(e, ERR_INVALID_REQUEST, "sandbox id too long");
+	if (ask_call(b->ask, &q, -1, SHORT_MS, &a, e) < 0)
+		return -1;
+	*ret = (struct backend_meter){ a.n[0], a.n[1], a.n[2], a.n[3], a.n[4], a.n[5] };
+	return 0;
 }
 
 /* --- figures --------------------------------------------------------------------------------- */
@@ -322,9 +388,13 @@ const struct backend_ops linux_backend = {
 	.probe = linux_probe,
 	.create = linux_create,
 	.destroy = linux_destroy,
+	.destroy_begin = linux_destroy_begin,
+	.destroy_end = linux_destroy_end,
+	.freeze = linux_freeze,
 	.alive = linux_alive,
 	.sweep = linux_sweep,
 	.image_ensure = linux_image_ensure,
+	.meter = linux_meter,
 	.capacity = linux_capacity,
 	.disk_free_mb = linux_disk_free_mb,
 };
