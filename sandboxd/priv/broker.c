@@ -259,6 +259,7 @@ static void wind_up(struct broker *b)
 
 	close(b->front);
 	b->front = -1;
+	images_stop(b, 0);
 	creates_stop(b);
 	while (ending(b) && broker_now_ms() < end && round_of(b) == 0)
 		;

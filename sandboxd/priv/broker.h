@@ -49,6 +49,7 @@ struct job {
 	uint32_t op;
 	uint64_t tag;        /* 0: nobody */
 	struct waiter *more; /* JOB_IMPORT: others who asked for the same */
+	uint32_t num;        /* JOB_IMPORT: of the layer */
 	char layer[PRIV_LAYER_MAX];
 	struct fail fail;
 };
@@ -122,5 +123,7 @@ int janitor_start(struct broker *b, struct fail *f);
 /* images (images.c) */
 void images_event(struct broker *b, struct job *j);
 void images_clean(struct broker *b);
+/* Ends the unpacking of this layer, or of all (0); who waits is told so. */
+void images_stop(struct broker *b, uint32_t num);
 
 #endif

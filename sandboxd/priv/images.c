@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Images: one unpacking, however many ask for it at the same time. */
+/* Layers of images: each is unpacked by a child, and has its name only once it is whole. */
 #include "sandboxd/priv/broker.h"
 
 #include "common/sys/mem.h"
+#include "sandboxd/priv/layers.h"
 #include "sandboxd/priv/unpack.h"
 
 #include <dirent.h>
@@ -11,8 +12,154 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
-static void answer(struct broker *b, uint64_t tag, const char *layer, const struct fail *f)
+static struct job *find_import(struct broker *b, uint32_t num)
+{
+	for (struct job *j = b->jobs; j; j = j->next)
+		if (j->kind == JOB_IMPORT && !j->done && j->num == num)
+			return j;
+	return NULL;
+}
+
+static void answer(struct broker *b, uint64_t tag, const struct unpack_result *r)
+{
+	struct priv_ans a = { .n = { r->bytes, r->covers } };
+
+	broker_answer(b, PRIV_LAYER_IMPORT, tag, &r->fail, &a);
+}
+
+static void answer_name(struct broker *b, uint64_t tag, const char *layer, const struct fail *f);
+
+static void import(const struct broker *b, const struct unpack_job *job, int out)
+{
+	struct unpack_env env = { b->env.priv, b->env.layers, &b->env.filter };
+	struct unpack_result r = { 0 };
+
+	unpack_import(&env, job, &r);
+	(void)send(out, &r, sizeof(r), MSG_NOSIGNAL);
+	_exit(0);
+}
+
+/* NULL: no memory, no descriptors. */
+static struct job *start_import(struct broker *b, const struct unpack_job *job, uint32_t op,
+	uint64_t tag)
+{
+	struct job *j;
+	int sv[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv) < 0)
+		return NULL;
+	j = broker_job(b, JOB_IMPORT);
+	if (!j) {
+		close(sv[0]);
+		close(sv[1]);
+		return NULL;
+	}
+	j->op = op;
+	j->tag = tag;
+	j->fd = sv[0];
+	j->pid = fork();
+	if (j->pid == 0) {
+		broker_leave(b, -1);
+		import(b, job, sv[1]);
+	}
+	close(sv[1]);
+	return j; /* a fork that failed shows as the end of the socket */
+}
+
+void images_event(struct broker *b, struct job *j)
+{
+	struct unpack_result r = { 0 };
+	ssize_t n = recv(j->fd, &r, sizeof(r), MSG_DONTWAIT);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n != sizeof(r)) {
+		memset(&r, 0, sizeof(r));
+		fail_set(&r.fail, ECHILD, "the unpacker ended early");
+	}
+	r.fail.text[sizeof(r.fail.text) - 1] = 0;
+	if (j->op == PRIV_IMAGE) {
+		answer_name(b, j->tag, j->layer, &r.fail);
+		for (struct waiter *w = j->more; w; w = w->next)
+			answer_name(b, w->tag, j->layer, &r.fail);
+	} else {
+		answer(b, j->tag, &r);
+	}
+	j->done = true;
+}
+
+static int check(struct broker *b, const struct priv_req *q, int fd, struct fail *f)
+{
+	char name[LAYER_NAME_MAX];
+	struct stat st;
+
+	if (q->num == 0 || q->kind >= UNPACK_KINDS || q->nchain > PRIV_CHAIN_MAX)
+		return fail_set(f, EINVAL, "layer");
+	if (q->kind == UNPACK_FINISH) {
+		if (fd >= 0 || q->nchain == 0)
+			return fail_set(f, EINVAL, "layers below");
+		for (uint32_t i = 0; i < q->nchain; i++) {
+			layer_name(name, q->chain[i]);
+			if (faccessat(b->env.layers, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+				return fail_set(f, errno, "layer %u", q->chain[i]);
+		}
+	} else if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+		return fail_set(f, EINVAL, "archive");
+	}
+	layer_name(name, q->num);
+	if (find_import(b, q->num) ||
+		faccessat(b->env.layers, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		return fail_set(f, EEXIST, "layer %u", q->num);
+	return 0;
+}
+
+void op_layer_import(struct broker *b, const struct priv_req *q, int fd)
+{
+	char name[LAYER_NAME_MAX];
+	struct unpack_job job = { .kind = (enum unpack_kind)q->kind,
+		.in = fd,
+		.name = name,
+		.nchain = q->nchain,
+		.chain = q->chain };
+	struct unpack_result r = { 0 };
+	struct job *j = NULL;
+
+	layer_name(name, q->num);
+	if (check(b, q, fd, &r.fail) == 0) {
+		j = start_import(b, &job, q->op, q->tag);
+		if (!j)
+			fail_set(&r.fail, ENOMEM, "unpack a layer");
+	}
+	if (j)
+		j->num = q->num;
+	else
+		answer(b, q->tag, &r);
+}
+
+/* The child's own child dies with it. Its half of a layer has a name that the next sweep knows. */
+static void stop_import(struct broker *b, struct job *j)
+{
+	struct unpack_result r = { 0 };
+
+	if (j->pid > 0)
+		kill(j->pid, SIGKILL);
+	fail_set(&r.fail, ECANCELED, "unpack a layer");
+	answer(b, j->tag, &r);
+	j->done = true;
+}
+
+void images_stop(struct broker *b, uint32_t num)
+{
+	for (struct job *j = b->jobs; j; j = j->next)
+		if (j->kind == JOB_IMPORT && !j->done && (num == 0 || j->num == num))
+			stop_import(b, j);
+}
+
+/* --- by name, until nothing asks for it ------------------------------------------------------ */
+
+static void answer_name(struct broker *b, uint64_t tag, const char *layer, const struct fail *f)
 {
 	struct priv_ans a = { 0 };
 
@@ -22,152 +169,51 @@ static void answer(struct broker *b, uint64_t tag, const char *layer, const stru
 	broker_answer(b, PRIV_IMAGE, tag, f, &a);
 }
 
-static struct job *find_import(struct broker *b, const char *layer)
+static void layer_name_of(char *buf, size_t size, const char *image, const struct stat *st)
 {
-	for (struct job *j = b->jobs; j; j = j->next)
-		if (j->kind == JOB_IMPORT && !j->done && strcmp(j->layer, layer) == 0)
-			return j;
-	return NULL;
-}
+	const uint64_t what[] = { (uint64_t)st->st_size, (uint64_t)st->st_mtim.tv_sec,
+		(uint64_t)st->st_mtim.tv_nsec, st->st_ino, st->st_dev };
+	uint64_t h = 1469598103934665603u;
 
-static void import(struct broker *b, int tar, const char *layer, int out)
-{
-	struct unpack_env env = { b->env.priv, b->env.layers, &b->env.filter };
-	struct fail f = { 0 };
-
-	unpack_import(&env, tar, layer, &f);
-	(void)send(out, &f, sizeof(f), MSG_NOSIGNAL);
-	_exit(0);
-}
-
-static int start_import(struct broker *b, int tar, const char *layer, uint64_t tag)
-{
-	struct job *j;
-	int sv[2];
-
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv) < 0)
-		return -errno;
-	j = broker_job(b, JOB_IMPORT);
-	if (!j) {
-		close(sv[0]);
-		close(sv[1]);
-		return -ENOMEM;
-	}
-	snprintf(j->layer, sizeof(j->layer), "%s", layer);
-	j->op = PRIV_IMAGE;
-	j->tag = tag;
-	j->fd = sv[0];
-	j->pid = fork();
-	if (j->pid == 0) {
-		char name[PRIV_LAYER_MAX];
-		memcpy(name, j->layer, sizeof(name));
-		broker_leave(b, -1);
-		import(b, tar, name, sv[1]);
-	}
-	close(sv[1]);
-	return 0;
-}
-
-void images_event(struct broker *b, struct job *j)
-{
-	struct fail f = { 0 };
-	ssize_t n = recv(j->fd, &f, sizeof(f), MSG_DONTWAIT);
-
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	if (n != sizeof(f)) {
-		memset(&f, 0, sizeof(f));
-		fail_set(&f, ECHILD, "the unpacker ended early");
-	}
-	f.text[sizeof(f.text) - 1] = 0;
-	answer(b, j->tag, j->layer, &f);
-	for (struct waiter *w = j->more; w; w = w->next)
-		answer(b, w->tag, j->layer, &f);
-	j->done = true;
-}
-
-static int join_import(struct job *j, uint64_t tag)
-{
-	struct waiter *w = calloc(1, sizeof(*w));
-
-	if (!w)
-		return -ENOMEM;
-	w->tag = tag;
-	w->next = j->more;
-	j->more = w;
-	return 0;
+	for (size_t i = 0; i < sizeof(what); i++)
+		h = (h ^ ((const unsigned char *)what)[i]) * 1099511628211u;
+	snprintf(buf, size, "%.71s.%016llx", image, (unsigned long long)h);
 }
 
 void op_image(struct broker *b, const struct priv_req *q, int tar)
 {
 	char layer[PRIV_LAYER_MAX] = "";
+	struct unpack_job job = { .kind = UNPACK_ROOTFS, .in = tar, .name = layer };
 	struct fail f = { 0 };
 	struct stat st;
-	struct job *j;
-	int r;
 
 	if (!name_is_image(q->layer, PRIV_IMAGE_MAX) || tar < 0 || fstat(tar, &st) < 0 ||
 		!S_ISREG(st.st_mode)) {
 		fail_set(&f, EINVAL, "image");
-		answer(b, q->tag, layer, &f);
+		answer_name(b, q->tag, layer, &f);
 		return;
 	}
-	unpack_layer_name(layer, sizeof(layer), q->layer, &st);
+	layer_name_of(layer, sizeof(layer), q->layer, &st);
 	if (faccessat(b->env.layers, layer, F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
-		answer(b, q->tag, layer, NULL);
+		answer_name(b, q->tag, layer, NULL);
 		return;
 	}
-	j = find_import(b, layer);
-	r = j ? join_import(j, q->tag) : start_import(b, tar, layer, q->tag);
-	if (r < 0) {
-		fail_set(&f, r, "unpack the image");
-		answer(b, q->tag, layer, &f);
-	}
+	for (struct job *j = b->jobs; j; j = j->next)
+		if (j->kind == JOB_IMPORT && !j->done && strcmp(j->layer, layer) == 0) {
+			struct waiter *w = calloc(1, sizeof(*w));
+			if (!w)
+				return;
+			w->tag = q->tag;
+			w->next = j->more;
+			j->more = w;
+			return;
+		}
+	struct job *j = start_import(b, &job, PRIV_IMAGE, q->tag);
+	if (j)
+		snprintf(j->layer, sizeof(j->layer), "%s", layer);
 }
 
-/* --- old layers ------------------------------------------------------------------------------ */
-
-struct used {
-	struct broker *b;
-	const char *layer;
-	bool yes;
-};
-
-static void note_use(void *arg, const char *id)
-{
-	struct used *u = arg;
-	struct record box;
-
-	if (record_read(u->b->env.boxes, id, &box) == 0 && strcmp(box.layer, u->layer) == 0)
-		u->yes = true;
-}
-
-static bool has_newer(int layers, const char *layer)
-{
-	const char *dot = strrchr(layer, '.');
-	size_t stem = dot ? (size_t)(dot - layer) + 1 : 0;
-	int fd = openat(layers, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
-	struct stat mine, other;
-	struct dirent *de;
-	bool newer = false;
-
-	if (fstatat(layers, layer, &mine, AT_SYMLINK_NOFOLLOW) < 0)
-		stem = 0;
-	while (d && stem && (de = readdir(d)))
-		if (strncmp(de->d_name, layer, stem) == 0 && !strchr(de->d_name + stem, '.') &&
-			fstatat(layers, de->d_name, &other, AT_SYMLINK_NOFOLLOW) == 0 &&
-			(other.st_ctim.tv_sec > mine.st_ctim.tv_sec ||
-				(other.st_ctim.tv_sec == mine.st_ctim.tv_sec &&
-					other.st_ctim.tv_nsec > mine.st_ctim.tv_nsec)))
-			newer = true;
-	if (d)
-		closedir(d);
-	return newer;
-}
-
-/* At start only, when nothing is being made: halves of an unpacking, and layers that a newer import
- * of the same image has replaced and no sandbox uses. */
+/* At start only, when nothing is being made. */
 void images_clean(struct broker *b)
 {
 	int fd = openat(b->env.layers, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -175,17 +221,8 @@ void images_clean(struct broker *b)
 	struct dirent *de;
 
 	while (d && (de = readdir(d))) {
-		struct used u = { .b = b, .layer = de->d_name };
 		size_t n = strlen(de->d_name);
-		if (de->d_name[0] == '.') {
-			if (n > 4 && strcmp(de->d_name + n - 4, ".tmp") == 0)
-				(void)fake_tree_remove(b->env.layers, de->d_name);
-			continue;
-		}
-		if (!has_newer(b->env.layers, de->d_name))
-			continue;
-		box_each(b->env.boxes, note_use, &u);
-		if (!u.yes)
+		if (de->d_name[0] == '.' && n > 4 && strcmp(de->d_name + n - 4, ".tmp") == 0)
 			(void)fake_tree_remove(b->env.layers, de->d_name);
 	}
 	if (d)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* After unpacking: the folders that are mounted on, the sandbox user and its home, names of the
- * loopback. Done once for a layer, so that a sandbox costs nothing for it. Runs in the jail; a link
- * in the image where a folder must be makes the image unusable, and that is said. */
+ * loopback. Done once for an image, so that a sandbox costs nothing for it: in the tree itself, or in a
+ * small layer on top of what the image's layers show together. Runs in the jail; a link in the image
+ * where a folder must be makes the image unusable, and that is said. */
 #include "sandboxd/priv/unpack.h"
 
 #include "common/sys/fd.h"
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define SANDBOX_ID 1001
 #define TABLE_MAX  (1024 * 1024)
@@ -36,16 +38,38 @@ static int open_plain(int root, const char *path, uint64_t flags, uint64_t mode)
 	return sys_openat2(root, path, flags, mode, RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS);
 }
 
-static int make_dirs(int root, struct fail *f)
+struct trees {
+	int view, out; /* what is there; where changes go */
+	struct fail *f;
+};
+
+/* The folder in `out`, as it is in the view or as the table wants it. */
+static int put_dir(const struct trees *t, size_t i, const struct stat *seen)
+{
+	bool keep = seen && !dirs[i].force;
+	uid_t uid = keep ? seen->st_uid : dirs[i].owner;
+	gid_t gid = keep ? seen->st_gid : dirs[i].owner;
+	mode_t mode = keep ? seen->st_mode & 07777 : dirs[i].mode;
+
+	if (mkdirat(t->out, dirs[i].path, 0755) < 0 && errno != EEXIST)
+		return fail_set(t->f, errno, "make /%s", dirs[i].path);
+	_cleanup_close_ int fd = open_plain(t->out, dirs[i].path, O_RDONLY | O_DIRECTORY, 0);
+	if (fd < 0 || fchown(fd, uid, gid) < 0 || fchmod(fd, mode) < 0)
+		return fail_set(t->f, fd < 0 ? fd : errno, "prepare /%s", dirs[i].path);
+	return 0;
+}
+
+static int make_dirs(const struct trees *t)
 {
 	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
-		bool made = mkdirat(root, dirs[i].path, 0755) == 0;
-		_cleanup_close_ int fd = open_plain(root, dirs[i].path, O_RDONLY | O_DIRECTORY, 0);
-		if (fd < 0)
-			return fail_set(f, fd, "the image's /%s must be a folder", dirs[i].path);
-		if ((made || dirs[i].force) && (fchown(fd, dirs[i].owner, dirs[i].owner) < 0 ||
-						       fchmod(fd, dirs[i].mode) < 0))
-			return fail_set(f, errno, "prepare /%s", dirs[i].path);
+		_cleanup_close_ int fd =
+			open_plain(t->view, dirs[i].path, O_RDONLY | O_DIRECTORY, 0);
+		struct stat st;
+		if ((fd < 0 && fd != -ENOENT) || (fd >= 0 && fstat(fd, &st) < 0))
+			return fail_set(t->f, fd < 0 ? fd : errno,
+				"the image's /%s must be a folder", dirs[i].path);
+		if (put_dir(t, i, fd < 0 ? NULL : &st) < 0)
+			return -1;
 	}
 	return 0;
 }
@@ -86,9 +110,9 @@ static bool line_is_sandbox(const char *line)
 	return strncmp(line, "sandbox:", 8) == 0;
 }
 
-static int put_line(int root, const char *path, const char *line)
+static int put_line(const struct trees *t, const char *path, const char *line)
 {
-	_cleanup_free_ char *old = read_table(root, path);
+	_cleanup_free_ char *old = read_table(t->view, path);
 	_cleanup_free_ char *text = calloc(1, TABLE_MAX + 256);
 	size_t n = 0;
 
@@ -101,7 +125,7 @@ static int put_line(int root, const char *path, const char *line)
 		p += len + (p[len] == '\n');
 	}
 	sprintf(text + n, "%s\n", line);
-	return write_table(root, path, text);
+	return write_table(t->out, path, text);
 }
 
 static bool has_localhost(int root)
@@ -111,18 +135,19 @@ static bool has_localhost(int root)
 	return hosts && strstr(hosts, "127.0.0.1") && strstr(hosts, "localhost");
 }
 
-int unpack_fixup(int root, struct fail *f)
+int unpack_fixup(int view, int out, struct fail *f)
 {
-	int r = make_dirs(root, f);
+	const struct trees t = { view, out, f };
+	int r = make_dirs(&t);
 
 	if (r == 0)
 		r = put_line(
-			root, "etc/passwd", "sandbox:x:1001:1001:sandbox:/sandbox/home:/bin/sh");
+			&t, "etc/passwd", "sandbox:x:1001:1001:sandbox:/sandbox/home:/bin/sh");
 	if (r == 0)
-		r = put_line(root, "etc/group", "sandbox:x:1001:");
+		r = put_line(&t, "etc/group", "sandbox:x:1001:");
 	if (r == 0)
-		r = write_table(root, "etc/resolv.conf", "nameserver 127.0.0.53\n");
-	if (r == 0 && !has_localhost(root))
-		r = write_table(root, "etc/hosts", "127.0.0.1 localhost\n::1 localhost\n");
+		r = write_table(out, "etc/resolv.conf", "nameserver 127.0.0.53\n");
+	if (r == 0 && !has_localhost(view))
+		r = write_table(out, "etc/hosts", "127.0.0.1 localhost\n::1 localhost\n");
 	return r < 0 ? fail_set(f, r, "prepare the image's tables") : 0;
 }
