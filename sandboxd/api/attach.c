@@ -27,7 +27,7 @@
 struct attach {
 	struct sandbox *s; /* referenced */
 	struct proc *p;
-	bool use;
+	bool use, held; /* held: an open attach is use */
 	int fd;
 	int in_end, out_end; /* the pair: closed by input, by output when it is over */
 	struct proc_reader reader;
@@ -67,7 +67,7 @@ static void on_resize(void *arg, uint16_t rows, uint16_t cols)
 {
 	struct attach *a = arg;
 
-	if (!proc_is_tty(a->p) || sandbox_enter(a->s, a->use, NULL) < 0)
+	if (!proc_is_tty(a->p) || proc_exited(a->p, NULL) || sandbox_enter(a->s, a->use, NULL) < 0)
 		return;
 	(void)proc_resize(a->p, rows, cols, NULL);
 	sandbox_leave(a->s, a->use);
@@ -184,7 +184,7 @@ static void attach_run(void *arg, int fd, const void *extra, size_t extra_len)
 	a->fd = fd;
 	if (fd >= 0)
 		serve(a, extra, extra_len);
-	sandbox_touch(a->s, a->use);
+	sandbox_release(a->s, a->held);
 	proc_unref(a->p);
 	sandbox_unref(a->s);
 	free(a);
@@ -201,7 +201,7 @@ int handle_process_attach(struct call *c, struct err *e)
 		proc_find(s, call_param(c, "pid"), &a->p, e) < 0)
 		return -1;
 	a->use = call_use(c);
-	sandbox_touch(s, a->use);
+	a->held = sandbox_hold(s, a->use);
 	a->s = steal(s);
 	http_upgrade(c->req, PROTOCOL, attach_run, steal(a));
 	return 0;

@@ -66,7 +66,7 @@ bad:
 struct bytes {
 	struct sandbox *s; /* referenced */
 	struct http_req *req;
-	bool use, follow;
+	bool held, follow;
 	int stream;
 	uint64_t at, to;
 	struct proc_reader reader; /* its proc; its order for BOTH */
@@ -77,7 +77,7 @@ static void bytes_done(void *arg)
 	struct bytes *b = arg;
 
 	proc_reader_fini(&b->reader);
-	sandbox_touch(b->s, b->use);
+	sandbox_release(b->s, b->held);
 	sandbox_unref(b->s);
 	free(b);
 }
@@ -210,7 +210,7 @@ static int answer(struct call *c, struct sandbox **s, struct proc *p, int stream
 	if (!b)
 		return err_set(e, ERR_UNAVAILABLE, "out of memory");
 	*b = (struct bytes){ .req = c->req,
-		.use = call_use(c),
+		.held = sandbox_hold(*s, call_use(c)),
 		.follow = follow,
 		.stream = stream,
 		.at = r->from,
@@ -222,7 +222,6 @@ static int answer(struct call *c, struct sandbox **s, struct proc *p, int stream
 		bytes_done(b);
 		return behind_end(c, size, e);
 	}
-	sandbox_touch(b->s, b->use);
 	add_headers(c, r, size, complete);
 	return send_bytes(c, b, r, size, complete);
 }

@@ -132,7 +132,7 @@ int handle_process_get(struct call *c, struct err *e)
 struct follow {
 	struct sandbox *s; /* referenced */
 	struct http_req *req;
-	bool use, ended;
+	bool held, ended;
 	struct proc_reader reader;
 	size_t len, at; /* of the line */
 	char raw[LINE_RAW];
@@ -195,7 +195,7 @@ static void follow_done(void *arg)
 	struct follow *f = arg;
 
 	proc_reader_fini(&f->reader);
-	sandbox_touch(f->s, f->use);
+	sandbox_release(f->s, f->held);
 	sandbox_unref(f->s);
 	free(f);
 }
@@ -209,11 +209,10 @@ static struct follow *follow_new(struct call *c, struct sandbox *s, struct proc 
 		return NULL;
 	f->s = s;
 	f->req = c->req;
-	f->use = call_use(c);
+	f->held = sandbox_hold(s, call_use(c));
 	f->ended = false;
 	f->len = f->at = 0;
 	proc_reader_init(&f->reader, p);
-	sandbox_touch(s, f->use);
 	return f;
 }
 

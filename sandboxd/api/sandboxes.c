@@ -78,20 +78,23 @@ int handle_sandbox_delete(struct call *c, struct err *e)
 	return reply_empty(c);
 }
 
-static int no_suspend(struct call *c, struct err *e)
+static int turn(struct call *c, int (*fn)(struct sandbox *, struct err *), struct err *e)
 {
-	(void)c;
-	return err_set(e, ERR_UNSUPPORTED, "this server lacks the capability suspend");
+	_cleanup_(sandbox_unref_p) struct sandbox *s = NULL;
+
+	if (call_sandbox(c, &s, e) < 0 || fn(s, e) < 0)
+		return -1;
+	return reply_sandbox(c, 200, s);
 }
 
 int handle_sandbox_suspend(struct call *c, struct err *e)
 {
-	return no_suspend(c, e);
+	return turn(c, sandbox_suspend, e);
 }
 
 int handle_sandbox_resume(struct call *c, struct err *e)
 {
-	return no_suspend(c, e);
+	return turn(c, sandbox_resume, e);
 }
 
 /* The filters of a listing; the strings are copies, as a watch outlives nothing but is long. */

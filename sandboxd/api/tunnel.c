@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Tunnels, node contract section 14: bytes between the client and a port of the guest's loopback.
- * The end of one direction is passed on as a half-close; the tunnel is over when both have ended.
- */
+ * The end of one direction is passed on as a half-close; the tunnel is over when both have ended, or
+ * when the sandbox ends or is put to sleep. */
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
 #include "sandboxd/api/call.h"
@@ -28,7 +28,7 @@ struct lane {
 struct tunnel {
 	struct sandbox *s; /* referenced and entered: an open tunnel is use */
 	bool use;
-	int guest_fd;
+	struct sandbox_tunnel ends;
 };
 
 static bool broken(ssize_t n)
@@ -101,9 +101,12 @@ static void tunnel_run(void *arg, int fd, const void *extra, size_t extra_len)
 	struct tunnel *t = arg;
 	_cleanup_free_ char *buf = fd >= 0 ? malloc(2 * PIECE) : NULL;
 
-	if (buf && fd_send_full(t->guest_fd, extra, extra_len, -1) == 0)
-		pump(fd, t->guest_fd, buf);
-	close_p(&t->guest_fd);
+	t->ends.client_fd = fd;
+	sandbox_tunnel_open(t->s, &t->ends);
+	if (buf && fd_send_full(t->ends.guest_fd, extra, extra_len, -1) == 0)
+		pump(fd, t->ends.guest_fd, buf);
+	sandbox_tunnel_close(t->s, &t->ends);
+	close_p(&t->ends.guest_fd);
 	sandbox_leave(t->s, t->use);
 	sandbox_unref(t->s);
 	free(t);
@@ -145,7 +148,7 @@ int handle_tunnel_open(struct call *c, struct err *e)
 	}
 	audit_event(
 		core_audit(c->core), "tunnel.opened", s->id, json_pack("{s:i}", "port", (int)port));
-	*t = (struct tunnel){ .use = call_use(c), .guest_fd = fd, .s = steal(s) };
+	*t = (struct tunnel){ .use = call_use(c), .ends.guest_fd = fd, .s = steal(s) };
 	http_upgrade(c->req, PROTOCOL, tunnel_run, t);
 	return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Use, idleness, and every way a sandbox ends. Two threads: one looks at the clocks each second and
+/* Idleness, and every way a sandbox ends. Two threads: one looks at the clocks each second and
  * never waits for anything, the other ends what the first (or the hub) has found due. */
 #include "sandboxd/core/core_internal.h"
 
@@ -13,54 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CANCEL_DIED 2 /* sandbox.cancel: the shim died while it was being made */
-
-static bool in_use(const struct sandbox *s)
-{
-	return s->uses > 0 || s->running_procs > 0;
-}
-
-static void begin_use(struct sandbox *s)
-{
-	s->uses++;
-	s->idle_since_ms = 0;
-}
-
-static void end_use(struct sandbox *s)
-{
-	s->uses--;
-	s->idle_since_ms = in_use(s) ? 0 : clock_mono_ms();
-}
-
-int sandbox_enter(struct sandbox *s, bool use, struct err *e)
-{
-	int rc = 0;
-
-	pthread_mutex_lock(&s->lock);
-	if (s->state != SBX_RUNNING) {
-		rc = err_set(e, ERR_CONFLICT, "sandbox is %s, not running",
-			sandbox_state_words[s->state]);
-	} else {
-		s->users++;
-		if (use)
-			begin_use(s);
-	}
-	pthread_mutex_unlock(&s->lock);
-	return rc;
-}
-
-void sandbox_touch(struct sandbox *s, bool use)
-{
-	if (!use)
-		return;
-	pthread_mutex_lock(&s->lock);
-	if (s->state == SBX_RUNNING && !in_use(s))
-		s->idle_since_ms = clock_mono_ms();
-	pthread_mutex_unlock(&s->lock);
-}
+#define CANCEL_DIED   2  /* sandbox.cancel: the shim died while it was being made */
+#define REST_AFTER_MS 15 /* cleaning up waits so long, so that it is not in the next request's way */
 
 static void shutdown_guest(struct sandbox *s)
 {
+	pthread_mutex_lock(&s->lock);
+	use_cut_tunnels(s);
+	pthread_mutex_unlock(&s->lock);
 	if (s->fs)
 		guestfs_shutdown(s->fs);
 	if (s->guest)
@@ -92,27 +52,9 @@ void lifetime_free_guest(struct sandbox *s)
 		guest_free(guest);
 }
 
-void sandbox_leave(struct sandbox *s, bool use)
+bool lifetime_is_idle(const struct sandbox *s)
 {
-	bool last;
-
-	pthread_mutex_lock(&s->lock);
-	if (use)
-		end_use(s);
-	last = --s->users == 0;
-	if (last)
-		pthread_cond_broadcast(&s->changed);
-	last = last && s->free_at_leave;
-	if (last)
-		s->free_at_leave = false;
-	pthread_mutex_unlock(&s->lock);
-	if (last)
-		lifetime_free_guest(s);
-}
-
-static bool is_idle(const struct sandbox *s)
-{
-	return s->state == SBX_RUNNING && !in_use(s) && s->idle_timeout_secs > 0 &&
+	return s->state == SBX_RUNNING && !s->turn && !use_now(s) && s->idle_timeout_secs > 0 &&
 	       s->idle_since_ms > 0 &&
 	       clock_mono_ms() - s->idle_since_ms >= s->idle_timeout_secs * 1000;
 }
@@ -130,7 +72,8 @@ static enum end_step end_step(struct sandbox *s, const char *reason)
 	bool from_reaper = !strcmp(reason, "failed");
 
 	/* it may have been used, or been given more time, since it was found due */
-	if ((!strcmp(reason, "idle") && !is_idle(s)) ||
+	if ((!strcmp(reason, "idle") &&
+		    (!lifetime_is_idle(s) || (s->idle_suspend && s->core->ops->freeze))) ||
 		(!strcmp(reason, "lifetime") && !past_lifetime(s)))
 		return END_NOTHING;
 	if (s->state == SBX_PENDING) {
@@ -165,34 +108,80 @@ static void close_run_dir(struct sandbox *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* The backend first: no guest process may run once the caller is told. The record is written at the
- * same time by the store's thread. */
-static int end_runtime(struct sandbox *s, bool first, uint64_t ticket, struct err *e)
+/* What no caller has to wait for: connections, descriptors, the run folder, the eldest. */
+static void clean_up(struct sandbox *s)
+{
+	lifetime_free_guest(s);
+	if (!sandbox_clean_run_dir(s, false))
+		close_run_dir(s);
+	lifetime_forget(s->core);
+}
+
+static void queue_clean_up(struct sandbox *s)
+{
+	struct core *c = s->core;
+	struct end_job *j = calloc(1, sizeof(*j));
+	bool queued = false;
+
+	pthread_mutex_lock(&c->queue_lock);
+	if (j && !c->stop && c->reaping) {
+		sandbox_ref(s);
+		j->s = s;
+		j->not_before_ms = clock_mono_ms() + REST_AFTER_MS;
+		*c->rests_tail = j;
+		c->rests_tail = &j->next;
+		if (c->reaper_idle)
+			pthread_cond_signal(&c->queue_cond);
+		queued = true;
+	}
+	pthread_mutex_unlock(&c->queue_lock);
+	if (queued)
+		return;
+	free(j);
+	clean_up(s);
+}
+
+/* No guest process may run, and the record must be on the disk, once the caller is told; what is left
+ * can wait. The record is written by this thread while the backend kills. NULL: the kill has not been
+ * begun. */
+static int end_runtime(
+	struct sandbox *s, struct backend_destroy *begun, uint64_t ticket, struct err *e)
 {
 	struct core *c = s->core;
 	int rc;
 
-	if (first)
-		shutdown_guest(s);
-	rc = c->ops->destroy(c->backend, s->id, e);
-	lifetime_free_guest(s);
-	if (!sandbox_clean_run_dir(s, false))
-		close_run_dir(s);
 	if (ticket)
 		store_wait(c->store, ticket, NULL); /* a failure is logged */
+	rc = begun ? c->ops->destroy_end(c->backend, begun, e)
+		   : c->ops->destroy(c->backend, s->id, e);
 	note_end(s, rc == 0);
+	queue_clean_up(s);
 	if (rc < 0)
 		log_error(
 			"a sandbox could not be ended id=%s reason=\"%s\"", s->id, e ? e->msg : "");
 	return rc;
 }
 
+/* Lock held; let go for a moment, as nothing is asked of a backend under it. */
+static struct backend_destroy *begin_destroy(struct sandbox *s)
+{
+	struct core *c = s->core;
+	struct backend_destroy *d = NULL;
+
+	pthread_mutex_unlock(&s->lock);
+	if (c->ops->destroy_begin)
+		d = c->ops->destroy_begin(c->backend, s->id);
+	shutdown_guest(s);
+	pthread_mutex_lock(&s->lock);
+	return d;
+}
+
 int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e)
 {
+	struct backend_destroy *begun = NULL;
 	struct err local = ERR_NULL;
 	enum end_step step;
 	uint64_t ticket = 0;
-	int rc;
 
 	pthread_mutex_lock(&s->lock);
 	step = end_step(s, reason);
@@ -204,7 +193,8 @@ int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e)
 		/* here, so that whoever sees the state finds the event */
 		audit_event(s->core->audit, "sandbox.terminated", s->id,
 			json_pack("{s:s}", "reason", reason));
-		ticket = sandbox_save(s, true);
+		begun = begin_destroy(s);
+		ticket = store_end_awaited(s->core->store, s->id, SBX_TERMINATED);
 		sandbox_changed(s);
 	}
 	pthread_cond_broadcast(&s->changed);
@@ -215,10 +205,7 @@ int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e)
 	pthread_mutex_unlock(&s->lock);
 	if (step < END_AGAIN)
 		return 0;
-	rc = end_runtime(s, step == END_NOW, ticket, e ? e : &local);
-	if (step == END_NOW)
-		lifetime_forget(s->core);
-	return rc;
+	return end_runtime(s, begun, ticket, e ? e : &local);
 }
 
 void lifetime_end_later(struct sandbox *s, const char *reason)
@@ -285,11 +272,11 @@ static const char *due(struct sandbox *s)
 		return NULL;
 	if (past_lifetime(s))
 		return "lifetime";
-	if (in_use(s))
+	if (use_now(s))
 		s->idle_since_ms = 0;
 	else if (!s->idle_since_ms)
 		s->idle_since_ms = clock_mono_ms();
-	return is_idle(s) ? "idle" : NULL;
+	return lifetime_is_idle(s) ? "idle" : NULL;
 }
 
 static void look_at(struct sandbox *s)
@@ -351,37 +338,90 @@ static void run_job(struct core *c, struct end_job *j)
 {
 	struct err e = ERR_NULL;
 
-	pthread_mutex_lock(&c->queue_lock);
-	j->s->end_queued = false;
-	pthread_mutex_unlock(&c->queue_lock);
-	sandbox_terminate(j->s, j->reason, &e);
+	if (j->reason) {
+		pthread_mutex_lock(&c->queue_lock);
+		j->s->end_queued = false;
+		pthread_mutex_unlock(&c->queue_lock);
+		if (strcmp(j->reason, "idle") || !suspend_idle(j->s))
+			sandbox_terminate(j->s, j->reason, &e);
+	} else {
+		clean_up(j->s);
+	}
 	sandbox_unref(j->s);
 	free(j);
+}
+
+/* Lock held. NULL: nothing is to be done yet; *ret_ms is when there will be, 0 without an end. */
+static struct end_job *take_job(struct core *c, int64_t *ret_ms)
+{
+	struct end_job *j = c->jobs;
+
+	*ret_ms = 0;
+	if (j) {
+		c->jobs = j->next;
+		if (!c->jobs)
+			c->jobs_tail = &c->jobs;
+		return j;
+	}
+	j = c->rests;
+	if (!j)
+		return NULL;
+	if (!c->stop && clock_mono_ms() < j->not_before_ms) {
+		*ret_ms = j->not_before_ms;
+		return NULL;
+	}
+	c->rests = j->next;
+	if (!c->rests)
+		c->rests_tail = &c->rests;
+	return j;
+}
+
+/* Lock held. */
+static void wait_job(struct core *c, int64_t ms)
+{
+	struct timespec until = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
+
+	c->reaper_idle = !ms;
+	if (ms)
+		(void)pthread_cond_timedwait(&c->queue_cond, &c->queue_lock, &until);
+	else
+		pthread_cond_wait(&c->queue_cond, &c->queue_lock);
+	c->reaper_idle = false;
+}
+
+/* Ends that have not begun when it stops are left to the one who stops it. */
+static void drop_ends(struct core *c)
+{
+	struct end_job *j;
+
+	while ((j = c->jobs)) {
+		c->jobs = j->next;
+		sandbox_unref(j->s);
+		free(j);
+	}
+	c->jobs_tail = &c->jobs;
 }
 
 static void *reaper(void *arg)
 {
 	struct core *c = arg;
 	struct end_job *j;
+	int64_t ms;
 
 	pthread_mutex_lock(&c->queue_lock);
 	for (;;) {
-		while (!c->jobs && !c->stop)
-			pthread_cond_wait(&c->queue_cond, &c->queue_lock);
 		if (c->stop)
+			drop_ends(c);
+		j = take_job(c, &ms);
+		if (!j && c->stop)
 			break;
-		j = c->jobs;
-		c->jobs = j->next;
-		if (!c->jobs)
-			c->jobs_tail = &c->jobs;
+		if (!j) {
+			wait_job(c, ms);
+			continue;
+		}
 		pthread_mutex_unlock(&c->queue_lock);
 		run_job(c, j);
 		pthread_mutex_lock(&c->queue_lock);
-	}
-	while ((j = c->jobs)) {
-		c->jobs = j->next;
-		sandbox_unref(j->s);
-		free(j);
 	}
 	pthread_mutex_unlock(&c->queue_lock);
 	return NULL;

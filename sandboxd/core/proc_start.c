@@ -74,7 +74,9 @@ static int enlist(struct proc *p, struct err *e)
 	if (s->next_num == 0)
 		s->next_num = 1;
 	p->num = s->next_num;
-	if (p->name && proc_by_name(s, p->name))
+	if (s->state != SBX_RUNNING || s->turn == TURN_SLEEP)
+		r = err_set(e, ERR_CONFLICT, "sandbox is being suspended"); /* which counts the table */
+	else if (p->name && proc_by_name(s, p->name))
 		r = err_set(e, ERR_CONFLICT, "a process of this sandbox has the name %s already",
 			p->name);
 	else if (p->num == UINT32_MAX)

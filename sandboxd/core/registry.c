@@ -142,6 +142,13 @@ void registry_end(struct registry *r, struct sandbox *s, bool was_running)
 	pthread_mutex_unlock(&r->lock);
 }
 
+void registry_running(struct registry *r, int change)
+{
+	pthread_mutex_lock(&r->lock);
+	r->running += (unsigned)change;
+	pthread_mutex_unlock(&r->lock);
+}
+
 void registry_remove(struct registry *r, struct sandbox *s)
 {
 	bool was_in;

@@ -35,6 +35,8 @@ int registry_land(struct registry *r, struct sandbox *s, struct err *e);
 void registry_add_ended(struct registry *r, struct sandbox *s, const char *name);
 /* It has ended: name and resources are free at once. */
 void registry_end(struct registry *r, struct sandbox *s, bool was_running);
+/* One has fallen asleep (-1) or woken (1); it stays live. */
+void registry_running(struct registry *r, int change);
 /* It was never there (failed create); drops the registry's reference. */
 void registry_remove(struct registry *r, struct sandbox *s);
 /* Would registry_rename say that the name is taken? It may be, a moment later. */

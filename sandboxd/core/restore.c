@@ -30,9 +30,27 @@ struct restore {
 	unsigned taken_back, lost;
 };
 
-static int take_back(struct sandbox *s, struct err *e)
+/* Its processes are stopped, or set going, as the record says: a crash may have come between the two. One
+ * that has a process running was awake, whatever an older record says. */
+static bool is_asleep(struct sandbox *s, enum sandbox_state recorded)
 {
 	struct core *c = s->core;
+	bool asleep = recorded == SBX_SUSPENDED && s->running_procs == 0;
+	struct err e = ERR_NULL;
+
+	if (!c->ops->freeze)
+		return false;
+	if (c->ops->freeze(c->backend, s->id, asleep, &e) == 0)
+		return asleep;
+	log_warn("a sandbox could not be %s id=%s reason=\"%s\"", asleep ? "suspended" : "resumed",
+		s->id, e.msg);
+	return false;
+}
+
+static int take_back(struct sandbox *s, enum sandbox_state recorded, struct err *e)
+{
+	struct core *c = s->core;
+	bool asleep;
 
 	if (guest_connect(c->hub, s->run_dirfd, s->secret, s->generation, &proc_watch, s, &s->guest,
 		    e) < 0)
@@ -47,13 +65,16 @@ static int take_back(struct sandbox *s, struct err *e)
 		proc_free_all(s);
 		return -1;
 	}
+	asleep = is_asleep(s, recorded);
 	pthread_mutex_lock(&s->lock);
-	s->state = SBX_RUNNING;
+	s->state = asleep ? SBX_SUSPENDED : SBX_RUNNING;
+	s->idle_suspended = asleep && s->idle_suspended;
 	s->idle_since_ms = clock_mono_ms();
 	sandbox_changed(s);
 	sandbox_save(s, false); /* a create that was under way has landed after all */
 	pthread_mutex_unlock(&s->lock);
-	registry_land(&c->reg, s, NULL);
+	if (!asleep)
+		registry_land(&c->reg, s, NULL);
 	return 0;
 }
 
@@ -119,7 +140,7 @@ static void settle(struct restore *re, const struct item *it)
 
 	if (it->state == SBX_TERMINATED) {
 		keep_as_ended(re, s, false);
-	} else if (may_be_alive(it) && take_back(s, &why) == 0) {
+	} else if (may_be_alive(it) && take_back(s, it->state, &why) == 0) {
 		re->taken_back++;
 		re->kept[re->nkept++] = s->id;
 	} else if (it->state == SBX_PENDING && it->same_boot) {
