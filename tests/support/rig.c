@@ -9,16 +9,21 @@
 #include <ftw.h>
 #include <limits.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #define MAX_ARGS 32
+#define START_MS 60000
 
 struct rig_inside {
 	struct options options;
 	struct daemon *daemon;
-	char policy[96], token_file[96], libexec[PATH_MAX];
+	pid_t server; /* linux backend */
+	char policy[96], token_file[96], libexec[PATH_MAX], images[PATH_MAX + 16];
 	char *argv[MAX_ARGS + 1];
 	int argc;
 	char *ids[256]; /* handed out by rig_sandbox */
@@ -65,7 +70,7 @@ static void make_args(struct rig *r, struct rig_inside *k)
 	k->argc = 0;
 	arg(k, "sandboxd");
 	arg(k, "--backend");
-	arg(k, "fake");
+	arg(k, r->conf.linux_backend ? "linux" : "fake");
 	arg(k, "--listen");
 	arg(k, r->endpoint);
 	arg(k, "--state-dir");
@@ -82,8 +87,82 @@ static void make_args(struct rig *r, struct rig_inside *k)
 		arg(k, "--token-file");
 		arg(k, k->token_file);
 	}
+	if (r->conf.linux_backend) {
+		arg(k, "--image-dir");
+		arg(k, k->images);
+	}
 	for (size_t i = 0; r->conf.args && r->conf.args[i]; i++)
 		arg(k, r->conf.args[i]);
+}
+
+/* --- the program ----------------------------------------------------------------------------- */
+
+const char *rig_linux_missing(void)
+{
+	if (geteuid() != 0)
+		return "needs root";
+	if (access("/dev/loop-control", F_OK) < 0)
+		return "needs /dev/loop-control";
+	return NULL;
+}
+
+static bool answers(struct rig *r)
+{
+	int fd = httpc_unix(r->sock);
+	char buf[16];
+	bool yes;
+
+	if (fd < 0)
+		return false;
+	httpc_send(fd, "GET /v1/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+	yes = recv(fd, buf, 12, MSG_WAITALL) == 12 && memcmp(buf + 9, "200", 3) == 0;
+	close(fd);
+	return yes;
+}
+
+static void start_program(struct rig *r)
+{
+	struct timespec pause = { .tv_nsec = 10000000 };
+	struct rig_inside *k = r->in;
+	char program[PATH_MAX + 16];
+
+	snprintf(program, sizeof(program), "%s/sandboxd", k->libexec);
+	k->server = fork();
+	assert_true(k->server >= 0);
+	if (k->server == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGTERM);
+		execv(program, k->argv);
+		_exit(127);
+	}
+	for (int waited = 0; !answers(r); waited += 10) {
+		bool ended = waitpid(k->server, NULL, WNOHANG) == k->server;
+		if (ended)
+			k->server = 0;
+		if (ended || waited >= START_MS)
+			fail_msg("the server did not start");
+		nanosleep(&pause, NULL);
+	}
+}
+
+static void end_program(struct rig_inside *k, int sig)
+{
+	if (k->server <= 0)
+		return;
+	kill(k->server, sig);
+	while (waitpid(k->server, NULL, 0) < 0 && errno == EINTR)
+		;
+	k->server = 0;
+}
+
+void rig_kill(struct rig *r)
+{
+	assert_true(r->conf.linux_backend);
+	end_program(r->in, SIGKILL);
+}
+
+pid_t rig_pid(struct rig *r)
+{
+	return r->in->server;
 }
 
 void rig_start(struct rig *r)
@@ -92,6 +171,10 @@ void rig_start(struct rig *r)
 	struct err e = ERR_NULL;
 
 	make_args(r, k);
+	if (r->conf.linux_backend) {
+		start_program(r);
+		return;
+	}
 	if (options_parse(k->argc, k->argv, &k->options, &e) < 0 ||
 		daemon_prepare(&k->options, &k->daemon, &e) < 0)
 		fail_msg("the server did not start: %s", e.msg);
@@ -114,7 +197,9 @@ struct rig *rig_new(const struct rig_conf *conf)
 	r->in = k;
 	if (conf)
 		r->conf = *conf;
-	snprintf(r->dir, sizeof(r->dir), "%s/rig-XXXXXX", tmp && strlen(tmp) < 40 ? tmp : "/tmp");
+	if (!tmp || strlen(tmp) >= 40)
+		tmp = r->conf.linux_backend ? "/var/tmp" : "/tmp"; /* disk areas are large */
+	snprintf(r->dir, sizeof(r->dir), "%s/rig-XXXXXX", tmp);
 	assert_non_null(mkdtemp(r->dir));
 	snprintf(r->state, sizeof(r->state), "%s/state", r->dir);
 	snprintf(r->sock, sizeof(r->sock), "%s/sock", r->dir);
@@ -122,6 +207,10 @@ struct rig *rig_new(const struct rig_conf *conf)
 	snprintf(k->policy, sizeof(k->policy), "%s/policy", r->dir);
 	snprintf(k->token_file, sizeof(k->token_file), "%s/token", r->dir);
 	libexec_dir(k->libexec);
+	if (getenv("SBX_IMAGES"))
+		snprintf(k->images, sizeof(k->images), "%s", getenv("SBX_IMAGES"));
+	else
+		snprintf(k->images, sizeof(k->images), "%s/../images", k->libexec);
 	if (r->conf.policy)
 		write_file(k->policy, r->conf.policy);
 	if (r->conf.token) {
@@ -136,6 +225,10 @@ void rig_stop(struct rig *r)
 {
 	struct rig_inside *k = r->in;
 
+	if (r->conf.linux_backend) {
+		end_program(k, SIGTERM);
+		return;
+	}
 	daemon_stop(k->daemon, 2000);
 	k->daemon = NULL;
 	options_free(&k->options);
@@ -196,7 +289,7 @@ void rig_free(struct rig *r)
 	if (!r)
 		return;
 	k = r->in;
-	if (!k->daemon)
+	if (!k->daemon && !k->server)
 		rig_start(r);
 	end_all(r);
 	rig_stop(r);

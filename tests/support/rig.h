@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* A whole daemon inside the test program: fake backend, temporary state directory, unix socket.
- * The server's code is the product's; only main() is missing. */
+/* A whole daemon for a test: temporary state directory, unix socket. With the fake backend it runs inside
+ * the test program (the server's code is the product's; only main() is missing); with the linux one it is
+ * the program itself, as it gives up its rights for good. */
 #ifndef TESTS_SUPPORT_RIG_H
 #define TESTS_SUPPORT_RIG_H
 
 #include "tests/support/httpc.h"
 
 #include <jansson.h>
+#include <sys/types.h>
 
 struct core;
 struct rig_conf {
 	const char *token;       /* NULL: none */
 	const char *policy;      /* text of a policy file; NULL: built in */
 	const char *const *args; /* further flags of sandboxd, NULL-terminated */
+	bool linux_backend;      /* needs root: see rig_linux_missing */
 };
 struct rig {
 	char dir[64];       /* temporary folder, removed by rig_free */
@@ -33,7 +36,11 @@ void rig_free(struct rig *r);
 void rig_restart(struct rig *r);
 void rig_stop(struct rig *r);
 void rig_start(struct rig *r);
-struct core *rig_core(struct rig *r);
+struct core *rig_core(struct rig *r); /* fake backend only */
+/* Sentence why the linux backend cannot be tested here, or NULL. */
+const char *rig_linux_missing(void);
+void rig_kill(struct rig *r); /* linux backend only: kill -9 of the server; rig_start follows */
+pid_t rig_pid(struct rig *r); /* the same */
 
 /* One request on a connection of its own. body NULL: none. type NULL: application/json. Host and
  * token are added; `headers` are further lines, each with \r\n, or NULL. */
