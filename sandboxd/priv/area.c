@@ -17,16 +17,14 @@ static int tmpfs_test(struct area_store *s, struct fail *f)
 	return 0;
 }
 
-static int tmpfs_make(const struct area_store *s, const char *name, int64_t disk_mb, uint32_t num,
-	int *ret, struct fail *f)
+static int tmpfs_make(
+	const struct area_store *s, const struct area_spec *a, int *ret, struct fail *f)
 {
 	_cleanup_close_ int fs = fsopen("tmpfs", FSOPEN_CLOEXEC);
 	char size[32];
 
 	(void)s;
-	(void)name;
-	(void)num;
-	snprintf(size, sizeof(size), "%lldm", (long long)disk_mb);
+	snprintf(size, sizeof(size), "%lldm", (long long)a->disk_mb);
 	if (fs < 0 || fsconfig(fs, FSCONFIG_SET_STRING, "size", size, 0) < 0 ||
 		fsconfig(fs, FSCONFIG_SET_STRING, "mode", "0755", 0) < 0 ||
 		fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
@@ -35,9 +33,13 @@ static int tmpfs_make(const struct area_store *s, const char *name, int64_t disk
 	return *ret < 0 ? fail_set(f, errno, "mount a memory area") : 0;
 }
 
-const struct area_provider area_tmpfs = { "tmpfs", 0, tmpfs_test, tmpfs_make };
+const struct area_provider area_tmpfs = {
+	.name = "tmpfs",
+	.test = tmpfs_test,
+	.make = tmpfs_make,
+};
 
-static const struct area_provider *const providers[] = { &area_xfs, &area_ext4, &area_loop,
+static const struct area_provider *const providers[] = { &area_btrfs, &area_xfs, &area_ext4, &area_loop,
 	&area_tmpfs };
 
 static int try_provider(struct area_store *s, const struct area_provider *p, struct fail *f)
@@ -66,7 +68,8 @@ static int choose(struct area_store *s, struct fail *f)
 
 int area_open(struct area_store *s, int priv_fd, const char *want, struct fail *f)
 {
-	s->areas = dir_make(priv_fd, "areas", 0700);
+	*s = (struct area_store){ .priv = priv_fd, .sealed = -1, .pool = -1, .image = -1, .loop = -1 };
+	s->areas = s->plain = dir_make(priv_fd, "areas", 0700);
 	s->templates = dir_make(priv_fd, "templates", 0700);
 	if (s->areas < 0 || s->templates < 0)
 		return fail_set(f, s->areas < 0 ? s->areas : s->templates, "make priv/areas");
@@ -78,10 +81,17 @@ int area_open(struct area_store *s, int priv_fd, const char *want, struct fail *
 	return fail_set(f, EINVAL, "disk provider \"%.32s\"", want);
 }
 
-int area_make(const struct area_store *s, const char *name, int64_t disk_mb, uint32_t num, int *ret,
-	struct fail *f)
+int area_make(const struct area_store *s, const struct area_spec *a, int *ret, struct fail *f)
 {
-	return s->provider->make(s, name, disk_mb, num, ret, f);
+	return s->provider->make(s, a, ret, f);
+}
+
+int area_reopen(const struct area_store *s, const char *name, int *ret, struct fail *f)
+{
+	if (!s->provider->reopen)
+		return fail_set(f, ENOTSUP, "areas of the provider %s cannot be opened again",
+			s->provider->name);
+	return s->provider->reopen(s, name, ret, f);
 }
 
 int area_rename(const struct area_store *s, const char *from, const char *to)
@@ -91,14 +101,20 @@ int area_rename(const struct area_store *s, const char *from, const char *to)
 	return 0;
 }
 
+/* What another provider has left is removed, too. */
 int area_remove(const struct area_store *s, const char *name)
 {
-	return fake_tree_remove(s->areas, name);
+	int r = s->provider->remove ? s->provider->remove(s, name)
+				    : fake_tree_remove(s->areas, name);
+
+	if (r == 0 && s->plain != s->areas)
+		r = fake_tree_remove(s->plain, name);
+	return r;
 }
 
-void area_each(const struct area_store *s, void (*fn)(void *arg, const char *name), void *arg)
+static void each_in(int dir, void (*fn)(void *arg, const char *name), void *arg)
 {
-	int fd = openat(s->areas, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *de;
 
@@ -107,4 +123,16 @@ void area_each(const struct area_store *s, void (*fn)(void *arg, const char *nam
 			fn(arg, de->d_name);
 	if (d)
 		closedir(d);
+}
+
+void area_each(const struct area_store *s, void (*fn)(void *arg, const char *name), void *arg)
+{
+	each_in(s->areas, fn, arg);
+	if (s->plain != s->areas)
+		each_in(s->plain, fn, arg);
+}
+
+int area_usage(const struct area_store *s, const char *name, struct area_usage *ret)
+{
+	return s->provider->usage ? s->provider->usage(s, name, ret) : -ENOTSUP;
 }

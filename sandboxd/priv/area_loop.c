@@ -5,31 +5,31 @@
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
 #include "sandboxd/priv/area.h"
+#include "sandboxd/priv/loopdev.h"
 
 #include <linux/fs.h>
-#include <linux/loop.h>
-#include <linux/mount.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <sys/wait.h>
 
-#define BLOCK           4096
+#define FEATURES        "^resize_inode,sparse_super2,uninit_bg,extent,flex_bg"
+#define VOLUME_FEATURES "has_journal," FEATURES
 #define TEMPLATE_MAX_MB (16 * 1024 * 1024)
 
-static int mke2fs(const char *path, int64_t disk_mb, struct fail *f)
+/* A sandbox's own disk is of no use after a power loss and does without a journal. */
+static int mke2fs(const char *path, const struct area_spec *a, struct fail *f)
 {
+	int64_t disk_mb = a->disk_mb;
 	int64_t inodes = disk_mb * 16 < 16384 ? 16384 : disk_mb * 16;
 	char count[24], *env[] = { (char[]){ "PATH=/usr/sbin:/sbin:/usr/bin:/bin" }, NULL };
 	char *argv[] = { (char[]){ "mke2fs" }, (char[]){ "-q" }, (char[]){ "-F" }, (char[]){ "-t" },
 		(char[]){ "ext4" }, (char[]){ "-b" }, (char[]){ "4096" }, (char[]){ "-m" },
 		(char[]){ "0" }, (char[]){ "-N" }, count, (char[]){ "-O" },
-		(char[]){ "^has_journal,^resize_inode,sparse_super2,uninit_bg,extent,flex_bg" },
+		a->volume ? (char[]){ VOLUME_FEATURES } : (char[]){ "^has_journal," FEATURES },
 		(char[]){ "-E" }, (char[]){ "lazy_itable_init=1,nodiscard,root_owner=0:0" },
 		(char *)(size_t)path, NULL };
 	pid_t pid;
@@ -47,7 +47,7 @@ static int mke2fs(const char *path, int64_t disk_mb, struct fail *f)
 }
 
 static int make_template(
-	const struct area_store *s, const char *name, int64_t disk_mb, struct fail *f)
+	const struct area_store *s, const char *name, const struct area_spec *a, struct fail *f)
 {
 	char tmp[64], path[64];
 	int r;
@@ -57,12 +57,12 @@ static int make_template(
 		openat(s->templates, tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return fail_set(f, errno, "make an area template");
-	if (ftruncate(fd, disk_mb << 20) < 0)
+	if (ftruncate(fd, a->disk_mb << 20) < 0)
 		r = fail_set(f, errno, "size an area template");
 	else {
 		/* mke2fs gets the file by a name that is ours: /proc/<our pid>/fd/N. */
 		snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)getpid(), fd);
-		r = mke2fs(path, disk_mb, f);
+		r = mke2fs(path, a, f);
 	}
 	if (r == 0 && renameat(s->templates, tmp, s->templates, name) < 0)
 		r = fail_set(f, errno, "name an area template");
@@ -71,18 +71,19 @@ static int make_template(
 	return r;
 }
 
-static int open_template(const struct area_store *s, int64_t disk_mb, struct fail *f)
+static int open_template(const struct area_store *s, const struct area_spec *a, struct fail *f)
 {
+	int64_t disk_mb = a->disk_mb;
 	char name[40];
 	int fd, r;
 
 	if (disk_mb <= 0 || disk_mb > TEMPLATE_MAX_MB)
 		return fail_set(f, EINVAL, "area of %lld MiB", (long long)disk_mb);
-	snprintf(name, sizeof(name), "ext4-%lld", (long long)disk_mb);
+	snprintf(name, sizeof(name), "ext4%s-%lld", a->volume ? "j" : "", (long long)disk_mb);
 	fd = open_below(s->templates, name, O_RDONLY, 0);
 	if (fd != -ENOENT)
 		return fd < 0 ? fail_set(f, fd, "open an area template") : fd;
-	r = make_template(s, name, disk_mb, f);
+	r = make_template(s, name, a, f);
 	if (r < 0)
 		return r;
 	fd = open_below(s->templates, name, O_RDONLY, 0);
@@ -122,103 +123,65 @@ static int copy_sparse(int from, int to)
 	return r;
 }
 
-static int open_loop(long n)
+static const char *const ext4_flags[] = { "noinit_itable", "nodiscard", "noauto_da_alloc", NULL };
+
+static int loop_make(
+	const struct area_store *s, const struct area_spec *a, int *ret, struct fail *f)
 {
-	char path[32];
-	int fd;
-
-	snprintf(path, sizeof(path), "/dev/loop%ld", n);
-	fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	if (fd >= 0 || errno != ENOENT)
-		return fd < 0 ? -errno : fd;
-	/* No devtmpfs: this mount namespace is the broker's own, so is what appears here. */
-	if (mknod(path, S_IFBLK | 0600, makedev(7, (unsigned int)n)) < 0 && errno != EEXIST)
-		return -errno;
-	fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	return fd < 0 ? -errno : fd;
-}
-
-/* Attaches to a free device; others are looking for one at the same time. */
-static int attach(int image, long *num, struct fail *f)
-{
-	struct loop_config c = { .fd = (uint32_t)image,
-		.block_size = BLOCK,
-		.info = { .lo_flags = LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO } };
-	_cleanup_close_ int ctl = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
-
-	if (ctl < 0)
-		return fail_set(f, errno, "open /dev/loop-control");
-	for (int tries = 0; tries < 200; tries++) {
-		*num = ioctl(ctl, LOOP_CTL_GET_FREE);
-		if (*num < 0)
-			return fail_set(f, errno, "find a free loop device");
-		int fd = open_loop(*num);
-		if (fd < 0)
-			return fail_set(f, fd, "open /dev/loop%ld", *num);
-		if (ioctl(fd, LOOP_CONFIGURE, &c) == 0)
-			return fd;
-		int sys = errno;
-		close(fd);
-		if (sys != EBUSY)
-			return fail_set(f, sys, "attach /dev/loop%ld", *num);
-	}
-	return fail_set(f, EBUSY, "find a free loop device");
-}
-
-static int mount_ext4(const char *device, int *ret, struct fail *f)
-{
-	static const char *const flags[] = { "noinit_itable", "nodiscard", "noauto_da_alloc" };
-	_cleanup_close_ int fs = fsopen("ext4", FSOPEN_CLOEXEC);
-
-	if (fs < 0)
-		return fail_set(f, errno, "open the file system ext4");
-	if (fsconfig(fs, FSCONFIG_SET_STRING, "source", device, 0) < 0)
-		return fail_set(f, errno, "name the area's device");
-	for (size_t i = 0; i < ARRAY_LEN(flags); i++)
-		if (fsconfig(fs, FSCONFIG_SET_FLAG, flags[i], NULL, 0) < 0)
-			return fail_set(f, errno, "set the mount option %s", flags[i]);
-	if (fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
-		return fail_set(f, errno, "mount the area");
-	*ret = fsmount(fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
-	return *ret < 0 ? fail_set(f, errno, "mount the area") : 0;
-}
-
-static int loop_make(const struct area_store *s, const char *name, int64_t disk_mb, uint32_t num,
-	int *ret, struct fail *f)
-{
-	_cleanup_close_ int template = open_template(s, disk_mb, f);
+	_cleanup_close_ int template = open_template(s, a, f);
 	_cleanup_close_ int image = -1, loop = -1;
-	char device[32];
-	long n = -1;
+	char device[LOOPDEV_PATH_MAX];
 	int r;
 
-	(void)num;
 	if (template <0)
 		return template;
-	(void)unlinkat(s->areas, name, 0);
-	image = openat(s->areas, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	(void)unlinkat(s->areas, a->name, 0);
+	image = openat(s->areas, a->name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (image < 0)
 		return fail_set(f, errno, "make the area's image");
 	r = copy_sparse(template, image);
 	if (r < 0)
 		return fail_set(f, r, "copy the area's template");
-	loop = attach(image, &n, f);
+	loop = loopdev_attach(image, device, f);
 	if (loop < 0)
 		return loop;
-	snprintf(device, sizeof(device), "/dev/loop%ld", n);
-	return mount_ext4(device, ret, f);
+	*ret = loopdev_mount("ext4", device, ext4_flags, f);
+	return *ret < 0 ? *ret : 0;
+}
+
+/* The super block that is in use, when there is one: the device that carries the image leads to it. */
+static int loop_reopen(const struct area_store *s, const char *name, int *ret, struct fail *f)
+{
+	_cleanup_close_ int image = open_below(s->areas, name, O_RDWR, 0);
+	_cleanup_close_ int loop = -1;
+	char device[LOOPDEV_PATH_MAX];
+
+	if (image < 0)
+		return fail_set(f, image, "open the area %s", name);
+	loop = loopdev_get(image, name, device, f);
+	if (loop < 0)
+		return loop;
+	*ret = loopdev_mount("ext4", device, ext4_flags, f);
+	return *ret < 0 ? *ret : 0;
 }
 
 static int loop_test(struct area_store *s, struct fail *f)
 {
 	_cleanup_close_ int mnt = -1;
 	char name[40];
+	struct area_spec a = { .name = name, .disk_mb = 64 };
 	int r;
 
 	snprintf(name, sizeof(name), "test-%d", (int)getpid());
-	r = loop_make(s, name, 64, 0, &mnt, f);
+	r = loop_make(s, &a, &mnt, f);
 	(void)unlinkat(s->areas, name, 0);
 	return r;
 }
 
-const struct area_provider area_loop = { "loop", 1, loop_test, loop_make };
+const struct area_provider area_loop = {
+	.name = "loop",
+	.automatic = true,
+	.test = loop_test,
+	.make = loop_make,
+	.reopen = loop_reopen,
+};

@@ -69,17 +69,17 @@ static int limit_ext4(int dir, uint32_t project, int64_t disk_mb)
 
 typedef int limit_fn(int dir, uint32_t project, int64_t disk_mb);
 
-static int make_folder(const struct area_store *s, const char *name, int64_t disk_mb, uint32_t num,
-	limit_fn *limit, struct fail *f)
+static int make_folder(const struct area_store *s, const struct area_spec *a, limit_fn *limit,
+	struct fail *f)
 {
-	uint32_t project = PROJECT_BASE + num;
+	uint32_t project = PROJECT_BASE + a->num;
 	int dir, r;
 
-	(void)fake_tree_remove(s->areas, name);
-	dir = dir_make(s->areas, name, 0755);
+	(void)fake_tree_remove(s->areas, a->name);
+	dir = dir_make(s->areas, a->name, 0755);
 	if (dir < 0)
 		return fail_set(f, dir, "make the area's folder");
-	r = limit(dir, project, disk_mb);
+	r = limit(dir, project, a->disk_mb);
 	if (r < 0)
 		fail_set(f, r, "set the project quota");
 	else if ((r = set_project(dir, project)) < 0)
@@ -89,15 +89,25 @@ static int make_folder(const struct area_store *s, const char *name, int64_t dis
 	return r < 0 ? r : dir;
 }
 
-static int make_mount(const struct area_store *s, const char *name, int64_t disk_mb, uint32_t num,
-	limit_fn *limit, int *ret, struct fail *f)
+static int clone_folder(int dir, int *ret, struct fail *f)
 {
-	_cleanup_close_ int dir = make_folder(s, name, disk_mb, num, limit, f);
-
-	if (dir < 0)
-		return dir;
 	*ret = open_tree(dir, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
 	return *ret < 0 ? fail_set(f, errno, "clone the area's folder") : 0;
+}
+
+static int make_mount(const struct area_store *s, const struct area_spec *a, limit_fn *limit,
+	int *ret, struct fail *f)
+{
+	_cleanup_close_ int dir = make_folder(s, a, limit, f);
+
+	return dir < 0 ? dir : clone_folder(dir, ret, f);
+}
+
+static int reopen(const struct area_store *s, const char *name, int *ret, struct fail *f)
+{
+	_cleanup_close_ int dir = open_below(s->areas, name, O_RDONLY | O_DIRECTORY, 0);
+
+	return dir < 0 ? fail_set(f, dir, "open the area %s", name) : clone_folder(dir, ret, f);
 }
 
 /* Does the limit hold? Reserve twice as much as is allowed. */
@@ -136,11 +146,12 @@ static int test(const struct area_store *s, long magic, limit_fn *limit, struct 
 {
 	int r = on_file_system(s, magic), dir;
 	char name[40];
+	struct area_spec a = { .name = name, .disk_mb = 1, .num = 0x00fffff0u };
 
 	if (r < 0)
 		return fail_set(f, r, "the state folder's file system");
 	snprintf(name, sizeof(name), "test-%d", (int)getpid());
-	dir = make_folder(s, name, 1, 0x00fffff0u, limit, f);
+	dir = make_folder(s, &a, limit, f);
 	if (dir >= 0) {
 		r = set_resource_right(0);
 		if (r == 0)
@@ -166,17 +177,29 @@ static int ext4_test(struct area_store *s, struct fail *f)
 	return test(s, EXT4_SUPER_MAGIC, limit_ext4, f);
 }
 
-static int xfs_make(const struct area_store *s, const char *name, int64_t disk_mb, uint32_t num,
-	int *ret, struct fail *f)
+static int xfs_make(
+	const struct area_store *s, const struct area_spec *a, int *ret, struct fail *f)
 {
-	return make_mount(s, name, disk_mb, num, limit_xfs, ret, f);
+	return make_mount(s, a, limit_xfs, ret, f);
 }
 
-static int ext4_make(const struct area_store *s, const char *name, int64_t disk_mb, uint32_t num,
-	int *ret, struct fail *f)
+static int ext4_make(
+	const struct area_store *s, const struct area_spec *a, int *ret, struct fail *f)
 {
-	return make_mount(s, name, disk_mb, num, limit_ext4, ret, f);
+	return make_mount(s, a, limit_ext4, ret, f);
 }
 
-const struct area_provider area_xfs = { "xfs", 1, xfs_test, xfs_make };
-const struct area_provider area_ext4 = { "ext4", 1, ext4_test, ext4_make };
+const struct area_provider area_xfs = {
+	.name = "xfs",
+	.automatic = true,
+	.test = xfs_test,
+	.make = xfs_make,
+	.reopen = reopen,
+};
+const struct area_provider area_ext4 = {
+	.name = "ext4",
+	.automatic = true,
+	.test = ext4_test,
+	.make = ext4_make,
+	.reopen = reopen,
+};

@@ -298,10 +298,12 @@ static void close_root(struct builder *b)
 static int make_area(struct builder *b)
 {
 	char name[BOX_NAME_MAX];
+	struct area_spec a = {
+		.name = name, .disk_mb = b->shape->disk_mb, .num = b->block
+	};
 
 	box_pool(name, b->block);
-	return area_make(
-		&b->env->areas, name, b->shape->disk_mb, b->block, &b->root.area, &b->fail);
+	return area_make(&b->env->areas, &a, &b->root.area, &b->fail);
 }
 
 static int make_groups(struct builder *b)

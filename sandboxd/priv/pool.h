@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/* The pool: one file of the state directory with a btrfs inside, for hosts whose own file system has
+ * no quotas that work. Its space is really taken (fallocate) and it grows in steps while the host has
+ * room, so that a full host makes it refuse writes and never fail them. It is mounted in the broker's
+ * own mount namespace only; a broker that is started while sandboxes run finds the same device. */
+#ifndef SANDBOXD_PRIV_POOL_H
+#define SANDBOXD_PRIV_POOL_H
+
+#include "sandboxd/priv/area.h"
+
+/* Makes the file when there is none. Sets pool, image, loop, unit. */
+int pool_open(struct area_store *s, struct fail *f);
+void pool_close(struct area_store *s);
+/* Is it time to grow, and is there room? */
+bool pool_wants(const struct area_store *s);
+int pool_grow(const struct area_store *s, struct fail *f);
+
+#endif
