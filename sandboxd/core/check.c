@@ -5,13 +5,21 @@
 #include "sandboxd/core/core_internal.h"
 
 #include "common/sys/mem.h"
+#include "sandboxd/core/schedule.h"
+#include "sandboxd/core/snapshots.h"
 #include "sandboxd/core/strs.h"
+#include "sandboxd/core/volumes.h"
 
 #include <ctype.h>
 #include <string.h>
 
 #define VOLUMES_MAX        8
 #define EXPORT_HEADERS_MAX 16
+
+static bool given(const char *s)
+{
+	return s && *s;
+}
 
 static int bad(struct err *e, const char *what)
 {
@@ -21,11 +29,6 @@ static int bad(struct err *e, const char *what)
 static int lacks(struct err *e, const char *what)
 {
 	return err_set(e, ERR_UNSUPPORTED, "this server lacks the capability for %s", what);
-}
-
-static bool has_snapshots(const struct core *c)
-{
-	return core_cap(c, CAP_MEMORY_SNAPSHOT) || core_cap(c, CAP_DISK_SNAPSHOT);
 }
 
 int check_labels(const struct strmap *labels, struct err *e)
@@ -59,7 +62,7 @@ static bool mount_path_ok(const char *path)
 		"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/boot", "/tmp" };
 	const char *p = path;
 
-	if (!p || *p != '/')
+	if (!p || *p != '/' || strlen(p) >= BACKEND_PATH_MAX)
 		return false;
 	while (*p == '/') {
 		size_t n = strspn(
@@ -109,17 +112,22 @@ static int check_image(const struct core *c, const char *image, struct err *e)
 	return 0;
 }
 
-static int check_resources(const struct core *c, const struct create_body *b, struct err *e)
+/* A fork has the original's where nothing is said, and the limits may have changed since. */
+static int check_resources(const struct core *c, const struct create_body *b,
+	const struct snapshot_use *from, struct err *e)
 {
 	const struct limits *l = &c->policy->limits;
+	double cpus = from && b->cpus == 0 ? from->cpus : b->cpus;
+	int64_t memory_mb = from && !b->memory_mb ? from->memory_mb : b->memory_mb;
+	int64_t disk_mb = from && !b->disk_mb ? from->disk_mb : b->disk_mb;
 
-	if (b->cpus < 0 || b->cpus > l->max_cpus)
+	if (cpus < 0 || cpus > l->max_cpus)
 		return err_set(
 			e, ERR_INVALID_REQUEST, "cpus must be above 0 and at most %g", l->max_cpus);
-	if (b->memory_mb < 0 || b->memory_mb > l->max_memory_mb)
+	if (memory_mb < 0 || memory_mb > l->max_memory_mb)
 		return err_set(e, ERR_INVALID_REQUEST, "memory_mb must be from 1 to %lld",
 			(long long)l->max_memory_mb);
-	if (b->disk_mb < 0 || b->disk_mb > l->max_disk_mb)
+	if (disk_mb < 0 || disk_mb > l->max_disk_mb)
 		return err_set(e, ERR_INVALID_REQUEST, "disk_mb must be from 1 to %lld",
 			(long long)l->max_disk_mb);
 	return 0;
@@ -138,23 +146,6 @@ static int check_timeouts(const struct core *c, const struct create_body *b, str
 		b->lifetime_secs > INT32_MAX)
 		return bad(e, "lifetime_secs is negative or above this server's limit");
 	return 0;
-}
-
-static int check_schedule_limits(const struct core *c, const struct create_body *b, struct err *e)
-{
-	const struct limits *l = &c->policy->limits;
-	int64_t every = b->snapshot_every_secs, keep = b->snapshot_keep;
-
-	if (every < 0 || keep < 0)
-		return bad(e, "snapshot_every_secs and snapshot_keep must not be negative");
-	if (!has_snapshots(c) || (!every && !keep))
-		return 0; /* answered as unsupported below, whatever the limits are */
-	if (!every)
-		return bad(e, "snapshot_keep needs snapshot_every_secs");
-	if (every < l->min_snapshot_every_secs)
-		return bad(e, "snapshot_every_secs is below this server's limit");
-	return keep > l->max_snapshot_keep ? bad(e, "snapshot_keep is above this server's limit")
-					   : 0;
 }
 
 static int check_env(const struct strmap *env, struct err *e)
@@ -271,6 +262,8 @@ static int check_gpus(const struct core *c, const struct create_body *b, struct 
 		return 0;
 	if (!core_cap(c, CAP_GPU))
 		return lacks(e, "gpus");
+	if (given(b->snapshot_id) || b->snapshot_every_secs)
+		return bad(e, "a sandbox with gpus has no snapshots");
 	return b->gpus > c->policy->limits.max_gpus ? bad(e, "gpus is above this server's limit")
 						    : 0;
 }
@@ -284,28 +277,48 @@ int check_idle_action(const struct core *c, const char *action, struct err *e)
 	return core_cap(c, CAP_SUSPEND) ? 0 : lacks(e, "idle_action \"suspend\"");
 }
 
-static int check_values(const struct core *c, const struct create_body *b, struct err *e)
+static int check_values(const struct core *c, const struct create_body *b,
+	const struct snapshot_use *from, struct err *e)
 {
 	if (b->name && *b->name && !name_ok(b->name))
 		return bad(e,
 			"name must be 1 to 63 lower-case letters, digits and dashes, and not start "
 			"with a dash");
 	if (check_labels(&b->labels, e) < 0 || check_volumes(&b->volumes, e) < 0 ||
-		check_image(c, b->image, e) < 0 || check_resources(c, b, e) < 0 ||
-		check_timeouts(c, b, e) < 0 || check_schedule_limits(c, b, e) < 0)
+		check_image(c, b->image, e) < 0 || check_resources(c, b, from, e) < 0 ||
+		check_timeouts(c, b, e) < 0 ||
+		schedule_check(c, b->snapshot_every_secs, b->snapshot_keep, e) < 0)
 		return -1;
 	return check_env(&b->env, e);
 }
 
+/* Do they exist? They are looked up again when they are claimed. */
+static int check_known_volumes(const struct core *c, const struct create_body *b, struct err *e)
+{
+	struct sandbox_volume *v = NULL;
+	size_t n;
+
+	if (!b->volumes.n)
+		return 0;
+	if (given(b->snapshot_id))
+		return bad(e, "a sandbox that begins with a snapshot cannot have volumes");
+	if (!core_cap(c, CAP_VOLUMES))
+		return lacks(e, "volumes");
+	if (volumes_resolve(c, &b->volumes, &v, &n, e) < 0)
+		return -1;
+	free(v);
+	return 0;
+}
+
 static int check_features(const struct core *c, const struct create_body *b, struct err *e)
 {
-	if ((b->snapshot_every_secs || b->snapshot_keep) && !has_snapshots(c))
+	if ((b->snapshot_every_secs || b->snapshot_keep) && !core_cap(c, CAP_SNAPSHOT))
 		return lacks(e, "a snapshot schedule");
 	if (b->snapshot_every_secs && b->volumes.n)
 		return err_set(
 			e, ERR_CONFLICT, "a sandbox with volumes cannot have a snapshot schedule");
-	if (b->volumes.n && !core_cap(c, CAP_VOLUMES))
-		return lacks(e, "volumes");
+	if (check_known_volumes(c, b, e) < 0)
+		return -1;
 	if (b->has_metrics_export && check_metrics_export(c, &b->metrics_export, false, e) < 0)
 		return -1;
 	if (b->has_registry_login && check_registry_login(c, &b->registry_login, e) < 0)
@@ -313,12 +326,14 @@ static int check_features(const struct core *c, const struct create_body *b, str
 	return check_gpus(c, b, e) < 0 ? -1 : check_idle_action(c, b->idle_action, e);
 }
 
-int check_create(
-	const struct core *c, const struct create_body *b, struct net_policy *ret, struct err *e)
+int check_create(const struct core *c, const struct create_body *b, const struct snapshot_use *from,
+	struct net_policy *ret, struct err *e)
 {
-	if (b->snapshot_id && *b->snapshot_id)
-		return lacks(e, "snapshots");
-	if (check_values(c, b, e) < 0 ||
+	if (from && given(b->image) && strcmp(b->image, from->image))
+		return err_set(e, ERR_INVALID_REQUEST,
+			"image: the snapshot is one of image \"%s\", and no other can be named",
+			from->image);
+	if (check_values(c, b, from, e) < 0 ||
 		net_policy_resolve(c->policy, b->has_network ? &b->network : NULL, ret, e) < 0)
 		return -1;
 	if (check_mode(c, ret->mode, e) == 0 && check_features(c, b, e) == 0)

@@ -6,7 +6,11 @@
 #include "common/sys/mem.h"
 #include "sandboxd/backend/guestfs.h"
 #include "sandboxd/core/metrics.h"
+#include "sandboxd/core/layers.h"
+#include "sandboxd/core/schedule.h"
+#include "sandboxd/core/snapshots.h"
 #include "sandboxd/core/strs.h"
+#include "sandboxd/core/volumes.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +28,7 @@
 static const enum cap always[] = { CAP_FS_STAT, CAP_FS_LIST, CAP_FS_RANGE, CAP_FS_OPEN, CAP_FS_OPS,
 	CAP_FS_STATFS, CAP_ERRNO, CAP_OUTPUT_RANGE, CAP_PROCESS_NAMES, CAP_LIST_WATCH,
 	CAP_INSTANCE };
-static const enum cap if_host_can[] = { CAP_TUNNEL, CAP_SUSPEND, CAP_METRICS, CAP_METRICS_EXPORT };
+static const enum cap if_host_can[] = { CAP_DISK_SNAPSHOT, CAP_VOLUMES, CAP_TUNNEL, CAP_SUSPEND, CAP_METRICS, CAP_METRICS_EXPORT };
 
 bool core_cap(const struct core *c, enum cap cap)
 {
@@ -35,12 +39,23 @@ bool core_cap(const struct core *c, enum cap cap)
 	return cap > CAP_SNAPSHOT && cap < CAP_COUNT && c->caps[cap];
 }
 
+/* Those that are several operations, of which a backend may lack one. */
+static bool has_ops(const struct backend_ops *ops, enum cap cap)
+{
+	if (cap == CAP_DISK_SNAPSHOT)
+		return ops->snapshot && ops->layer_drop && ops->keep_layers;
+	if (cap == CAP_VOLUMES)
+		return ops->volume_make && ops->volume_drop && ops->keep_volumes;
+	return true;
+}
+
 static void set_caps(struct core *c, const bool host[CAP_COUNT])
 {
 	for (size_t i = 0; i < ARRAY_LEN(always); i++)
 		c->caps[always[i]] = true;
 	for (size_t i = 0; i < ARRAY_LEN(if_host_can); i++)
-		c->caps[if_host_can[i]] = host && host[if_host_can[i]];
+		c->caps[if_host_can[i]] =
+			host && host[if_host_can[i]] && has_ops(c->ops, if_host_can[i]);
 	c->caps[CAP_AUDIT] = c->audit != NULL;
 }
 
@@ -170,7 +185,9 @@ int core_open(const struct core_conf *conf, const struct backend_ops *ops, struc
 		guest_hub_new(&c->hub, e) < 0)
 		goto fail;
 	set_caps(c, caps);
-	if (restore_all(c, e) < 0)
+	if (layers_open(c, &c->layers, e) < 0 || snapshots_open(c, &c->snapshots, e) < 0 || volumes_open(c, &c->volumes, e) < 0 ||
+		schedule_open(c, &c->schedule, e) < 0 || restore_all(c, e) < 0 ||
+		layers_started(c, e) < 0)
 		goto fail;
 	ready_default_image(c);
 	if (lifetime_start(c, e) < 0 || metrics_start(c, e) < 0)
@@ -250,10 +267,16 @@ void core_close(struct core *c)
 		return;
 	metrics_stop(c);
 	lifetime_stop(c);
+	schedule_close(c->schedule);
 	leave_sandboxes(c);
+	if (!c->keep && c->snapshots)
+		snapshots_forget(c);
 	if (c->hub)
 		guest_hub_free(c->hub);
 	registry_fini(&c->reg);
+	snapshots_close(c->snapshots);
+	volumes_close(c->volumes);
+	layers_close(c->layers);
 	store_close(c->store);
 	audit_close(c->audit);
 	close_p(&c->run_dirfd);

@@ -39,6 +39,11 @@ struct core {
 	struct store *store;
 	struct audit *audit;
 	struct guest_hub *hub;
+	struct layers *layers;
+	struct images *images;
+	struct snapshots *snapshots;
+	struct volumes *volumes;
+	struct schedule *schedule;
 	struct registry reg;
 	struct sampler *sampler;  /* NULL: nothing is measured */
 	pthread_t ticker, reaper;
@@ -59,7 +64,17 @@ struct core {
 	bool stop;
 };
 
+/* sandbox.c: the layers of its root are needed from here on, and no more. hold: lock held. */
+void sandbox_hold_chain(struct sandbox *s);
+void sandbox_drop_chain(struct sandbox *s);
+
+/* create.c */
+/* Room for one more of these: unavailable when the host's disk is nearly full. */
+int core_check_disk(struct core *c, const char *what, struct err *e);
+
 /* sandbox.c */
+void image_env_free(char **env);
+int image_env_copy(char *const *env, char ***ret); /* NULL stays NULL */
 struct sandbox *sandbox_new(struct core *c, const char *id); /* one reference; NULL: no memory */
 /* Copies what a record holds and hands it to the store; lock held. 0: out of memory. */
 uint64_t sandbox_save(struct sandbox *s, bool durable);
@@ -97,8 +112,10 @@ int suspend_settle(struct sandbox *s, bool use, struct err *e);
 bool suspend_idle(struct sandbox *s);
 
 /* check.c: the fields of create and update, pure */
-int check_create(const struct core *c, const struct create_body *b, struct net_policy *ret_network,
-	struct err *e);
+struct snapshot_use;
+/* Steps 2 (but for the snapshot itself) to 7; `from`: what it is forked from, or NULL. */
+int check_create(const struct core *c, const struct create_body *b, const struct snapshot_use *from,
+	struct net_policy *ret_network, struct err *e);
 int check_labels(const struct strmap *labels, struct err *e);
 int check_idle_action(const struct core *c, const char *action, struct err *e);
 int check_metrics_export(const struct core *c, const struct metrics_export_body *b, bool update,

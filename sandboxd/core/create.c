@@ -6,8 +6,12 @@
 #include "common/sys/mem.h"
 #include "sandboxd/backend/guestfs.h"
 #include "sandboxd/core/clock.h"
+#include "sandboxd/core/identity.h"
 #include "sandboxd/core/proc.h"
+#include "sandboxd/core/schedule.h"
+#include "sandboxd/core/snapshots.h"
 #include "sandboxd/core/strs.h"
+#include "sandboxd/core/volumes.h"
 
 #include <errno.h>
 #include <string.h>
@@ -26,13 +30,16 @@ static int oom(struct err *e)
 	return err_set(e, ERR_UNAVAILABLE, "out of memory");
 }
 
-static int fill_numbers(struct sandbox *s, const struct create_body *b)
+static int fill_numbers(
+	struct sandbox *s, const struct create_body *b, const struct snapshot_use *from)
 {
 	const struct limits *l = &s->core->policy->limits;
 
-	s->cpus = b->cpus > 0 ? b->cpus : l->default_cpus;
-	s->memory_mb = b->memory_mb ? b->memory_mb : l->default_memory_mb;
-	s->disk_mb = b->disk_mb ? b->disk_mb : l->default_disk_mb;
+	s->cpus = b->cpus > 0 ? b->cpus : from ? from->cpus : l->default_cpus;
+	s->memory_mb = b->memory_mb ? b->memory_mb : from ? from->memory_mb : l->default_memory_mb;
+	s->disk_mb = b->disk_mb ? b->disk_mb : from ? from->disk_mb : l->default_disk_mb;
+	s->snapshot_every_secs = b->snapshot_every_secs;
+	s->snapshot_keep = b->snapshot_every_secs && !b->snapshot_keep ? 1 : b->snapshot_keep;
 	s->idle_timeout_secs =
 		b->idle_timeout_secs ? b->idle_timeout_secs : l->default_idle_timeout_secs;
 	s->lifetime_secs = b->lifetime_secs ? b->lifetime_secs : l->max_lifetime_secs;
@@ -43,8 +50,12 @@ static int fill_numbers(struct sandbox *s, const struct create_body *b)
 }
 
 /* Takes the network. */
-static struct sandbox *build(struct core *c, const struct create_body *b, struct net_policy *net)
+static struct sandbox *build(struct core *c, const struct create_body *b,
+	const struct snapshot_use *from, struct net_policy *net)
 {
+	const char *image = from            ? from->image
+			    : given(b->image) ? b->image
+					      : c->policy->default_image;
 	char id[SBX_ID_MAX];
 	struct sandbox *s;
 
@@ -56,9 +67,9 @@ static struct sandbox *build(struct core *c, const struct create_body *b, struct
 	}
 	s->network = *net;
 	s->state = SBX_PENDING;
-	s->image = strdup(given(b->image) ? b->image : c->policy->default_image);
+	s->image = strdup(image);
 	s->name = given(b->name) ? strdup(b->name) : NULL;
-	if (fill_numbers(s, b) == 0 && s->image && (s->name || !given(b->name)) &&
+	if (fill_numbers(s, b, from) == 0 && s->image && (s->name || !given(b->name)) &&
 		map_copy(&b->env, &s->env) == 0 && map_copy(&b->labels, &s->labels) == 0)
 		return s;
 	sandbox_unref(s);
@@ -68,13 +79,19 @@ static struct sandbox *build(struct core *c, const struct create_body *b, struct
 static int make_runtime(struct sandbox *s, struct err *e)
 {
 	struct core *c = s->core;
+	struct backend_volume volumes[BACKEND_VOLUMES_MAX];
 	struct backend_spec spec = { .generation = s->generation,
 		.image = s->image,
+		.chain = s->chain.n ? &s->chain : NULL,
+		.volumes = volumes,
+		.nvolumes = s->nvolumes,
 		.hostname = s->name ? s->name : s->id,
 		.cpus = s->cpus,
 		.memory_mb = s->memory_mb,
 		.disk_mb = s->disk_mb };
 
+	for (size_t i = 0; i < s->nvolumes; i++)
+		volumes[i] = s->volumes[i].at;
 	memcpy(spec.id, s->id, sizeof(spec.id));
 	memcpy(spec.secret, s->secret, sizeof(spec.secret));
 	return c->ops->create(c->backend, &spec, &s->cancel, e);
@@ -99,7 +116,7 @@ static int connect_runtime(struct sandbox *s, struct err *e)
 	return 0;
 }
 
-static json_t *created_event(const struct sandbox *s)
+static json_t *created_event(const struct sandbox *s, const struct snapshot_use *from)
 {
 	json_t *o = json_object();
 
@@ -111,6 +128,10 @@ static json_t *created_event(const struct sandbox *s)
 	json_object_set_new(o, "network", net_policy_json(&s->network));
 	if (s->env.n)
 		json_object_set_new(o, "env_names", map_names_json(&s->env));
+	if (from)
+		json_object_set_new(o, "snapshot", json_string(from->id));
+	if (s->nvolumes)
+		json_object_set_new(o, "volumes", mounts_json(s, false));
 	return o;
 }
 
@@ -122,7 +143,7 @@ static int cancelled(struct sandbox *s, struct err *e)
 }
 
 /* From here on it is there: first in the log, then for everybody. */
-static int land(struct sandbox *s, struct err *e)
+static int land(struct sandbox *s, const struct snapshot_use *from, struct err *e)
 {
 	int rc = 0;
 
@@ -132,9 +153,10 @@ static int land(struct sandbox *s, struct err *e)
 	} else if (registry_land(&s->core->reg, s, e) < 0) {
 		rc = -1;
 	} else {
-		audit_event(s->core->audit, "sandbox.created", s->id, created_event(s));
+		audit_event(s->core->audit, "sandbox.created", s->id, created_event(s, from));
 		s->state = SBX_RUNNING;
 		s->idle_since_ms = clock_mono_ms();
+		schedule_arm(s);
 		s->gone = NULL;
 		sandbox_save(s, false);
 		sandbox_changed(s);
@@ -145,9 +167,24 @@ static int land(struct sandbox *s, struct err *e)
 }
 
 struct progress { /* what would have to be taken back */
+	const struct snapshot_use *from;
 	uint64_t ticket;
 	bool run_dir, runtime;
 };
+
+static int make_fork(struct sandbox *s, const struct snapshot_use *from, struct err *e)
+{
+	int rc;
+
+	pthread_mutex_lock(&s->lock);
+	rc = image_env_copy(from->image_env, &s->image_env);
+	if (rc == 0) {
+		s->chain = from->chain;
+		sandbox_hold_chain(s);
+	}
+	pthread_mutex_unlock(&s->lock);
+	return rc < 0 ? oom(e) : 0;
+}
 
 static int make_image(struct sandbox *s, struct err *e)
 {
@@ -164,7 +201,7 @@ static int make_image(struct sandbox *s, struct err *e)
 
 static int make(struct sandbox *s, struct progress *p, struct err *e)
 {
-	if (make_image(s, e) < 0)
+	if ((p->from ? make_fork(s, p->from, e) : make_image(s, e)) < 0)
 		return -1;
 	if (sandbox_make_run_dir(s) < 0)
 		return err_sys(e, errno, "the sandbox's run folder");
@@ -177,13 +214,13 @@ static int make(struct sandbox *s, struct progress *p, struct err *e)
 	if (make_runtime(s, e) < 0)
 		return -1;
 	p->runtime = true;
-	if (connect_runtime(s, e) < 0)
+	if (connect_runtime(s, e) < 0 || (p->from && identity_renew(s->fs, e) < 0))
 		return -1;
 	if (store_wait(s->core->store, p->ticket, e) < 0) {
 		p->ticket = 0;
 		return -1;
 	}
-	return land(s, e);
+	return land(s, p->from, e);
 }
 
 /* Nothing may remain, and a DELETE that waits for this must find nothing when it returns. */
@@ -194,6 +231,7 @@ static void take_back(struct sandbox *s, const struct progress *p)
 	if (p->runtime)
 		c->ops->destroy(c->backend, s->id, NULL);
 	lifetime_free_guest(s); /* nobody could enter */
+	sandbox_drop_chain(s);
 	if (p->run_dir)
 		sandbox_clean_run_dir(s, true);
 	if (p->ticket)
@@ -208,12 +246,12 @@ static void take_back(struct sandbox *s, const struct progress *p)
 	pthread_mutex_unlock(&s->lock);
 }
 
-static int check_disk(struct core *c, struct err *e)
+int core_check_disk(struct core *c, const char *what, struct err *e)
 {
 	/* looked at once a second: asking costs as much as a tenth of a create */
 	if (__atomic_load_n(&c->disk_free_mb, __ATOMIC_RELAXED) >= DISK_FREE_LEAST_MB)
 		return 0;
-	return err_set(e, ERR_UNAVAILABLE, "the host's disk is too full for another sandbox");
+	return err_set(e, ERR_UNAVAILABLE, "the host's disk is too full for another %s", what);
 }
 
 /* A create that a DELETE or a hang-up cut short reports just that, whatever broke on the way. */
@@ -226,18 +264,24 @@ static int fail(struct sandbox *s, const struct progress *p, struct err *e)
 	return -1;
 }
 
-int sandbox_create(struct core *c, const struct create_body *body, bool (*gone)(void *), void *arg,
-	struct sandbox **ret, struct err *e)
+static int create_from(struct core *c, const struct create_body *body,
+	const struct snapshot_use *from, bool (*gone)(void *), void *arg, struct sandbox **ret,
+	struct err *e)
 {
-	struct progress p = { 0 };
+	struct progress p = { .from = from };
 	struct net_policy net;
 	struct sandbox *s;
 
-	if (check_create(c, body, &net, e) < 0)
+	if (check_create(c, body, from, &net, e) < 0)
 		return -1;
-	s = build(c, body, &net);
+	s = build(c, body, from, &net);
 	if (!s)
 		return oom(e);
+	if (body->volumes.n &&
+		volumes_resolve(c, &body->volumes, &s->volumes, &s->nvolumes, e) < 0) {
+		sandbox_unref(s);
+		return -1;
+	}
 	s->gone = gone;
 	s->gone_arg = arg;
 	if (registry_claim(&c->reg, s, s->name, false, e) < 0) {
@@ -245,8 +289,26 @@ int sandbox_create(struct core *c, const struct create_body *body, bool (*gone)(
 		return -1;
 	}
 	sandbox_changed(s);
-	if (check_disk(c, e) < 0 || make(s, &p, e) < 0)
+	if (core_check_disk(c, "sandbox", e) < 0 || make(s, &p, e) < 0)
 		return fail(s, &p, e);
 	*ret = s;
 	return 0;
+}
+
+int sandbox_create(struct core *c, const struct create_body *body, bool (*gone)(void *), void *arg,
+	struct sandbox **ret, struct err *e)
+{
+	struct snapshot_use from = { .image = NULL };
+	int rc;
+
+	if (!given(body->snapshot_id))
+		return create_from(c, body, NULL, gone, arg, ret, e);
+	if (!core_cap(c, CAP_SNAPSHOT))
+		return err_set(
+			e, ERR_UNSUPPORTED, "this server lacks the capability for snapshots");
+	if (snapshot_use(c, body->snapshot_id, &from, e) < 0)
+		return -1;
+	rc = create_from(c, body, &from, gone, arg, ret, e);
+	snapshot_use_free(c, &from);
+	return rc;
 }

@@ -8,6 +8,7 @@
 #include "sandboxd/backend/guestfs.h"
 #include "sandboxd/core/clock.h"
 #include "sandboxd/core/proc.h"
+#include "sandboxd/core/schedule.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -54,8 +55,8 @@ void lifetime_free_guest(struct sandbox *s)
 
 bool lifetime_is_idle(const struct sandbox *s)
 {
-	return s->state == SBX_RUNNING && !s->turn && !use_now(s) && s->idle_timeout_secs > 0 &&
-	       s->idle_since_ms > 0 &&
+	return s->state == SBX_RUNNING && !s->turn && !use_now(s) && !s->taking.started_ns &&
+	       s->idle_timeout_secs > 0 && s->idle_since_ms > 0 &&
 	       clock_mono_ms() - s->idle_since_ms >= s->idle_timeout_secs * 1000;
 }
 
@@ -95,6 +96,8 @@ static void note_end(struct sandbox *s, bool well)
 	pthread_mutex_lock(&s->lock);
 	s->ended = well;
 	s->end_failed = !well;
+	if (well)
+		registry_free_mounts(&s->core->reg, s);
 	pthread_cond_broadcast(&s->changed);
 	pthread_mutex_unlock(&s->lock);
 }
@@ -112,6 +115,7 @@ static void close_run_dir(struct sandbox *s)
 static void clean_up(struct sandbox *s)
 {
 	lifetime_free_guest(s);
+	sandbox_drop_chain(s);
 	if (!sandbox_clean_run_dir(s, false))
 		close_run_dir(s);
 	lifetime_forget(s->core);
@@ -285,6 +289,7 @@ static void look_at(struct sandbox *s)
 
 	pthread_mutex_lock(&s->lock);
 	reason = due(s);
+	schedule_look(s);
 	if (s->state == SBX_PENDING && s->gone && s->gone(s->gone_arg))
 		__atomic_store_n(&s->cancel, 1, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&s->lock);

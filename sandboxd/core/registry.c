@@ -4,6 +4,7 @@
 #include "sandboxd/core/registry.h"
 
 #include "common/sys/mem.h"
+#include "sandboxd/core/volumes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,10 +95,13 @@ int registry_claim(
 		rc = cordoned(e);
 	} else if (name && named(r, name)) {
 		rc = taken(e, name);
+	} else if (s->nvolumes && !restored && volumes_may_mount(r, s, e) < 0) {
+		rc = -1;
 	} else if (!add_id(r, s)) {
 		rc = err_set(e, ERR_UNAVAILABLE, "out of memory");
 	} else {
 		s->reg_live = true;
+		s->reg_mounts = s->nvolumes > 0;
 		add_name(r, s, name);
 		account(r, s, 1);
 	}
@@ -146,6 +150,13 @@ void registry_running(struct registry *r, int change)
 {
 	pthread_mutex_lock(&r->lock);
 	r->running += (unsigned)change;
+	pthread_mutex_unlock(&r->lock);
+}
+
+void registry_free_mounts(struct registry *r, struct sandbox *s)
+{
+	pthread_mutex_lock(&r->lock);
+	s->reg_mounts = false;
 	pthread_mutex_unlock(&r->lock);
 }
 

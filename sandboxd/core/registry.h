@@ -26,15 +26,16 @@ struct registry_figures {
 void registry_init(struct registry *r);
 void registry_fini(struct registry *r); /* drops every reference */
 
-/* 8.3 step 8: unavailable when cordoned, conflict when the name is taken; else it is listed, the name
- * claimed and s->seq set. `restored`: neither question is asked about cordon. */
+/* 8.3 step 8: unavailable when cordoned, conflict when the name is taken or a volume held by another; else
+ * it is listed, name and volumes are claimed and s->seq is set. `restored`: only the name is asked for. */
 int registry_claim(struct registry *r, struct sandbox *s, const char *name, bool restored, struct err *e);
 /* A create lands: unavailable when a cordon came in between, then nothing is changed. */
 int registry_land(struct registry *r, struct sandbox *s, struct err *e);
 /* An ended sandbox that is listed again after a restart. */
 void registry_add_ended(struct registry *r, struct sandbox *s, const char *name);
-/* It has ended: name and resources are free at once. */
+/* It has ended: name and resources are free at once, volumes when no process of it runs any more. */
 void registry_end(struct registry *r, struct sandbox *s, bool was_running);
+void registry_free_mounts(struct registry *r, struct sandbox *s);
 /* One has fallen asleep (-1) or woken (1); it stays live. */
 void registry_running(struct registry *r, int change);
 /* It was never there (failed create); drops the registry's reference. */

@@ -9,6 +9,9 @@
 #include "sandboxd/backend/guestfs.h"
 #include "sandboxd/core/clock.h"
 #include "sandboxd/core/proc.h"
+#include "sandboxd/core/layers.h"
+#include "sandboxd/core/schedule.h"
+#include "sandboxd/core/volumes.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -70,6 +73,8 @@ static int take_back(struct sandbox *s, enum sandbox_state recorded, struct err 
 	s->state = asleep ? SBX_SUSPENDED : SBX_RUNNING;
 	s->idle_suspended = asleep && s->idle_suspended;
 	s->idle_since_ms = clock_mono_ms();
+	schedule_arm(s);
+	sandbox_hold_chain(s);
 	sandbox_changed(s);
 	sandbox_save(s, false); /* a create that was under way has landed after all */
 	pthread_mutex_unlock(&s->lock);
@@ -191,6 +196,8 @@ static int settle_all(struct restore *re, struct err *e)
 		return err_set(e, ERR_UNAVAILABLE, "out of memory");
 	for (size_t i = 0; i < re->n; i++)
 		settle(re, &re->items[i]);
+	if (layers_keep(re->c, e) < 0 || volumes_keep(re->c, e) < 0)
+		return -1;
 	return re->c->ops->sweep(re->c->backend, re->kept, re->nkept, e);
 }
 

@@ -8,7 +8,9 @@
 #include "sandboxd/core/clock.h"
 #include "sandboxd/core/metrics.h"
 #include "sandboxd/core/proc.h"
+#include "sandboxd/core/layers.h"
 #include "sandboxd/core/strs.h"
+#include "sandboxd/core/volumes.h"
 #include "sandboxd/proto/spool.h"
 
 #include <dirent.h>
@@ -40,11 +42,24 @@ struct sandbox *sandbox_new(struct core *c, const char *id)
 	return s;
 }
 
-static void image_env_free(char **env)
+void image_env_free(char **env)
 {
 	for (size_t i = 0; env && env[i]; i++)
 		free(env[i]);
 	free(env);
+}
+
+int image_env_copy(char *const *env, char ***ret)
+{
+	struct strlist l = { NULL, 0 };
+
+	for (size_t i = 0; env && env[i]; i++)
+		if (strs_add(&l, env[i]) < 0) {
+			strs_free(&l);
+			return -1;
+		}
+	*ret = l.v;
+	return 0;
 }
 
 static void sandbox_free(struct sandbox *s)
@@ -58,11 +73,30 @@ static void sandbox_free(struct sandbox *s)
 	map_free(&s->labels);
 	net_policy_free(&s->network);
 	image_env_free(s->image_env);
+	free(s->volumes);
 	metrics_free(s->metrics);
 	explicit_bzero(s->secret, sizeof(s->secret));
 	pthread_cond_destroy(&s->changed);
 	pthread_mutex_destroy(&s->lock);
 	free(s);
+}
+
+void sandbox_hold_chain(struct sandbox *s)
+{
+	layers_ref(s->core, &s->chain);
+	s->chain_held = true;
+}
+
+void sandbox_drop_chain(struct sandbox *s)
+{
+	bool held;
+
+	pthread_mutex_lock(&s->lock);
+	held = s->chain_held;
+	s->chain_held = false;
+	pthread_mutex_unlock(&s->lock);
+	if (held)
+		layers_unref(s->core, &s->chain);
 }
 
 void sandbox_ref(struct sandbox *s)
@@ -99,6 +133,7 @@ static json_t *record_body(const struct sandbox *s)
 		json_object_set_new(o, "name", json_string(s->name));
 	json_object_set_new(o, "image", json_string(s->image));
 	json_object_set_new(o, "image_env", env);
+	json_object_set_new(o, "chain", chain_json(&s->chain));
 	json_object_set_new(o, "cpus", json_real(s->cpus));
 	json_object_set_new(o, "memory_mb", json_integer(s->memory_mb));
 	json_object_set_new(o, "disk_mb", json_integer(s->disk_mb));
@@ -108,6 +143,9 @@ static json_t *record_body(const struct sandbox *s)
 	json_object_set_new(o, "idle_suspend", json_boolean(s->idle_suspend));
 	json_object_set_new(o, "idle_suspended", json_boolean(s->idle_suspended));
 	json_object_set_new(o, "lifetime_secs", json_integer(s->lifetime_secs));
+	json_object_set_new(o, "snapshot_every_secs", json_integer(s->snapshot_every_secs));
+	json_object_set_new(o, "snapshot_keep", json_integer(s->snapshot_keep));
+	json_object_set_new(o, "volumes", mounts_json(s, true));
 	json_object_set_new(o, "env_names", map_names_json(&s->env));
 	return o;
 }
@@ -194,13 +232,18 @@ static int load_body(struct sandbox *s, const json_t *o, const char *env)
 	s->disk_mb = json_integer_value(json_object_get(o, "disk_mb"));
 	s->idle_timeout_secs = json_integer_value(json_object_get(o, "idle_timeout_secs"));
 	s->lifetime_secs = json_integer_value(json_object_get(o, "lifetime_secs"));
+	s->snapshot_every_secs = json_integer_value(json_object_get(o, "snapshot_every_secs"));
+	s->snapshot_keep = json_integer_value(json_object_get(o, "snapshot_keep"));
 	s->idle_suspend = json_is_true(json_object_get(o, "idle_suspend"));
 	s->idle_suspended = json_is_true(json_object_get(o, "idle_suspended"));
 	s->image = image ? strdup(image) : NULL;
 	s->name = name ? strdup(name) : NULL;
 	if (!s->image || (name && !s->name) || load_env(o, env, &s->env) < 0 ||
 		map_from_json(json_object_get(o, "labels"), &s->labels) < 0 ||
-		load_network(json_object_get(o, "network"), &s->network) < 0)
+		load_network(json_object_get(o, "network"), &s->network) < 0 ||
+		(json_object_get(o, "chain") &&
+			chain_load(json_object_get(o, "chain"), &s->chain) < 0) ||
+		mounts_load(json_object_get(o, "volumes"), &s->volumes, &s->nvolumes) < 0)
 		return -1;
 	if (load_names(json_object_get(o, "image_env"), &image_env) < 0) {
 		strs_free(&image_env);

@@ -5,7 +5,9 @@
 
 #include "common/sys/mem.h"
 #include "sandboxd/core/clock.h"
+#include "sandboxd/core/snapshots.h"
 #include "sandboxd/core/strs.h"
+#include "sandboxd/core/volumes.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -40,6 +42,17 @@ static void put_timeouts(json_t *o, const struct sandbox *s)
 	}
 }
 
+static void put_snapshots(json_t *o, const struct sandbox *s)
+{
+	if (s->snapshot_every_secs) {
+		json_object_set_new(
+			o, "snapshot_every_secs", json_integer(s->snapshot_every_secs));
+		json_object_set_new(o, "snapshot_keep", json_integer(s->snapshot_keep));
+	}
+	if (s->taking.started_ns)
+		json_object_set_new(o, "snapshotting", snapshotting_json(s));
+}
+
 /* Lock held. */
 static json_t *build(const struct sandbox *s)
 {
@@ -58,8 +71,11 @@ static json_t *build(const struct sandbox *s)
 	json_object_set_new(o, "network", net_policy_json(&s->network));
 	put_time(o, "created_at", s->created_ns);
 	put_timeouts(o, s);
+	put_snapshots(o, s);
 	if (s->labels.n)
 		json_object_set_new(o, "labels", map_json(&s->labels));
+	if (s->nvolumes)
+		json_object_set_new(o, "volumes", mounts_json(s, false));
 	return o;
 }
 
