@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 #define ANSWER_MAX     (16 * 1024 * 1024)
 #define LINE_MAX_BYTES (16 * 1024 * 1024)
@@ -85,6 +86,14 @@ bool server_can(struct cli *c, const char *capability)
 		v = NULL;
 	sbx_response_free(&r);
 	return json_is_true(json_object_get(json_object_get(v, "capabilities"), capability));
+}
+
+void ask_pause(int ms)
+{
+	const struct timespec t = { ms / 1000, ms % 1000 * 1000000L };
+
+	fflush(stdout);
+	nanosleep(&t, NULL);
 }
 
 static bool keep(struct lines *l, const char *p, size_t n)

@@ -77,6 +77,8 @@ int cli_connect(struct cli *c, struct sbx_error *e);
 /* out.c */
 int fail(const struct sbx_error *e); /* prints "sbx: ..."; 1 */
 int complain(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* "sbx: " and text of others on standard error, made safe for a terminal. */
+void put_complaint(const char *text);
 /* As printf to standard output with every control byte of the text escaped but \n and \t. */
 void put_text(const char *text);
 void put_json(const char *text, size_t len); /* as it came, and a line end */
@@ -87,6 +89,14 @@ struct column {
 };
 void put_table(json_t *rows, const struct column *cols, size_t n);
 void put_members(json_t *object); /* "key  value" lines */
+void put_ref(json_t *box);        /* its name, or its id when it has none */
+/* One member of each object of an array, a line each. */
+void put_names(json_t *rows, const char *key);
+/* Text and then spaces up to `room` characters, at least one when room is given. */
+void put_padded(const char *text, size_t room);
+/* Replaces the line on standard error when that is a terminal; "" clears it. */
+void put_progress(const char *text);
+char *show_bytes(json_t *row, const char *key); /* "3.5M" */
 char *show_value(json_t *row, const char *key);
 char *show_age(json_t *row, const char *key); /* of a time: "3m" */
 /* Flushes and closes; 1 when something could not be written. */
@@ -100,6 +110,8 @@ int ask_json(struct cli *c, const char *method, char *path, json_t *body, json_t
 /* Prints the JSON itself with --json, else gives it to `show`. An exit code. */
 int ask_show(struct cli *c, const char *method, char *path, json_t *body, void (*show)(json_t *v));
 bool server_can(struct cli *c, const char *capability);
+/* Sleeps in between two questions about something that takes its time. */
+void ask_pause(int ms);
 /* Reads NDJSON lines; each goes to line(arg, text, len); false ends it well. */
 struct lines {
 	bool (*line)(void *arg, const char *text, size_t len);
@@ -109,6 +121,17 @@ struct lines {
 	bool broken;
 };
 int ask_lines(struct cli *c, char *path, struct lines *l, struct sbx_error *e);
+
+/* spec.c: what the options say about a sandbox, as the body of a create or a change; NULL after a
+ * message. */
+json_t *spec_request(struct cli *c);
+/* A network policy of --allow, --deny and `mode`; --allow alone means the mode allowlist. *ret is
+ * NULL when nothing was given; -1 after a message. */
+int spec_network(struct cli *c, const char *mode, json_t **ret);
+/* secret.c: the text of a private file, or of standard input (path NULL or "-"), which is asked for
+ * as `what` at a terminal; one line end is taken off. NULL after a message. */
+char *secret_read(const char *path, const char *what);
+void secret_free(char *text); /* wipes it; NULL is fine */
 
 /* run.c, stream.c, tty.c */
 struct stream_conf {

@@ -111,6 +111,27 @@ static void put_verbs(void)
 	puts("' ;;\n\t*) found= ;;\n\tesac");
 }
 
+/* What the arguments of a command name: nouns whose `ls -q` lists them. */
+static const char *lists_of(const char *args)
+{
+	static const struct {
+		const char *word, *nouns;
+	} rows[] = {
+		{ "SNAP|BOX", "snapshot sandbox" },
+		{ "BOX", "sandbox" },
+		{ "FROM", "sandbox" },
+		{ "SNAP", "snapshot" },
+		{ "VOLUME", "volume" },
+		{ "IMAGE", "image" },
+	};
+
+	args += *args == '[';
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (!strncmp(args, rows[i].word, strlen(rows[i].word)))
+			return rows[i].nouns;
+	return "";
+}
+
 static void put_option_cases(void)
 {
 	puts("\tcase $cmd in");
@@ -126,16 +147,15 @@ static void put_option_cases(void)
 		for (int o = 0; o < OPT_COUNT; o++)
 			if ((k->opts | OPTS_EVERYWHERE) >> o & 1)
 				printf("--%s ", option_rows[o].name);
-		printf("'; boxes=%d ;;\n",
-			!strncmp(k->args, "BOX", 3) || strstr(k->args, "FROM") != NULL);
+		printf("'; lists='%s' ;;\n", lists_of(k->args));
 	}
-	puts("\t*) found=; boxes=0 ;;\n\tesac");
+	puts("\t*) found=; lists= ;;\n\tesac");
 }
 
 /* The function both shells share; it sets $found from $noun and $cmd. */
 static void put_common(void)
 {
-	puts("_sbx_words() {\n\tlocal noun=$1 verb=$2 cur=$3 cmd boxes\n\tfound=");
+	puts("_sbx_words() {\n\tlocal noun=$1 verb=$2 cur=$3 cmd lists l\n\tfound=");
 	puts("\tif [ -z \"$noun\" ]; then");
 	fputs("\t\t", stdout);
 	put_words();
@@ -145,7 +165,9 @@ static void put_common(void)
 	     "\n\t\t*) return ;;\n\t\tesac\n\t\tcmd=\"$noun $verb\"\n\telse\n\t\tcmd=$noun\n\tfi");
 	put_option_cases();
 	puts("\tcase $cur in\n\t-*) return ;;\n\tesac\n\tfound=");
-	puts("\t[ \"$boxes\" = 0 ] || found=$(sbx ls -q 2>/dev/null)\n}");
+	/* No loop over words: zsh does not split them. */
+	puts("\tfor l in sandbox snapshot volume image; do\n\t\tcase \" $lists \" in\n"
+	     "\t\t*\" $l \"*) found=\"$found $(sbx $l ls -q 2>/dev/null)\" ;;\n\t\tesac\n\tdone\n}");
 }
 
 static void bash_script(void)

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The server itself: node, images, capabilities, version, and any request at all. */
+/* The server itself: node, capabilities, version, and any request at all. */
 #include "client/cli/cmds.h"
 
 #include "common/sys/mem.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <string.h>
-#include <sys/wait.h>
+#include <unistd.h>
 
 /* The capabilities have a command of their own. */
 static void show_node(json_t *v)
@@ -35,101 +34,6 @@ int cmd_node_cordon(struct cli *c)
 int cmd_node_uncordon(struct cli *c)
 {
 	return cordon(c, false);
-}
-
-static void show_images(json_t *v)
-{
-	static const struct column cols[] = {
-		{ "IMAGE", "image", NULL },
-		{ "STATE", "state", NULL },
-		{ "BYTES", "bytes", NULL },
-		{ "IN USE", "in_use", NULL },
-		{ "DEFAULT", "default", NULL },
-	};
-
-	put_table(json_object_get(v, "images"), cols, ARRAY_LEN(cols));
-}
-
-/* A server without image management still says on its node page which images are ready. */
-static void show_node_images(json_t *v)
-{
-	json_t *name;
-	size_t i;
-
-	json_array_foreach (json_object_get(v, "images"), i, name) {
-		put_text(json_string_value(name) ? json_string_value(name) : "");
-		putchar('\n');
-	}
-}
-
-int cmd_image_ls(struct cli *c)
-{
-	if (!c->json && !server_can(c, "images"))
-		return ask_show(c, "GET", strdup("/v1/node"), NULL, show_node_images);
-	return ask_show(c, "GET", strdup("/v1/images"), NULL, show_images);
-}
-
-/* The folder of this program, which tells the installed tree from the build tree. */
-static char *own_folder(void)
-{
-	char path[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
-
-	if (n <= 0)
-		return NULL;
-	path[n] = '\0';
-	*strrchr(path, '/') = '\0';
-	return strdup(path);
-}
-
-/* The first of the places, seen from this program's folder, that is there. Caller frees. */
-static char *find_place(const char *const *places, const char *name, int mode)
-{
-	_cleanup_free_ char *own = own_folder();
-
-	for (; own && *places; places++) {
-		char *path;
-		if (asprintf(&path, "%s/%s/%s", own, *places, name) < 0)
-			return NULL;
-		if (access(path, mode) == 0)
-			return path;
-		free(path);
-	}
-	return NULL;
-}
-
-int cmd_image_build(struct cli *c)
-{
-	static const char *const tool_places[] = { "../libexec/sandboxd", "../../scripts", NULL };
-	static const char *const image_places[] = { "../share/sandboxd", "..", NULL };
-	_cleanup_free_ char *script = NULL, *tool = NULL, *dir = NULL, *target = NULL;
-	int status;
-	pid_t pid;
-
-	if (strcmp(c->pos[0], "debian") != 0)
-		return complain(1,
-			"there is a recipe for the image `debian` only; put other root file "
-			"systems as NAME.tar into the image folder");
-	if (asprintf(&script, "image-%s", c->pos[0]) < 0)
-		return complain(1, "out of memory");
-	tool = find_place(tool_places, script, X_OK);
-	dir = opt_has(c, OPT_IMAGEDIR) ? strdup(opt_get(c, OPT_IMAGEDIR))
-				       : find_place(image_places, "images", W_OK);
-	if (!tool)
-		return complain(1, "%s is not installed beside sbx (libexec/sandboxd)", script);
-	if (!dir || asprintf(&target, "%s/%s.tar", dir, c->pos[0]) < 0)
-		return complain(1, "no image folder that you may write; name it with --image-dir");
-	pid = fork();
-	if (pid == 0) {
-		execl(tool, tool, target, (char *)NULL);
-		_exit(127);
-	}
-	if (pid < 0 || waitpid(pid, &status, 0) < 0)
-		return complain(1, "%s: %s", tool, strerrordesc_np(errno));
-	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-		return complain(1, "%s did not make the image", tool);
-	printf("%s\n", target);
-	return 0;
 }
 
 static void show_capabilities(json_t *v)

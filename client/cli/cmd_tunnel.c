@@ -15,6 +15,7 @@
 
 struct link {
 	struct cli *c;
+	const char *box; /* the id: a name may be another sandbox's tomorrow */
 	int local, port;
 };
 
@@ -63,14 +64,12 @@ static void join_ends(int local, int remote)
 static void *serve(void *arg)
 {
 	struct link *l = arg;
-	_cleanup_free_ char *path =
-		sbx_path("/v1/sandboxes/%s/tunnel?port=%d", l->c->pos[0], l->port);
 	struct sbx_error e;
 	int remote = -1;
 
-	if (path && sbx_upgrade(l->c->s, path, "sbx-tunnel/1", false, &remote, &e) < 0)
+	if (sbx_tunnel(l->c->s, l->box, l->port, &remote, &e) < 0) {
 		fail(&e);
-	if (remote >= 0) {
+	} else {
 		join_ends(l->local, remote);
 		close(remote);
 	}
@@ -99,7 +98,7 @@ static int listen_on(int port, int *ret_port)
 	return fd;
 }
 
-static int accept_loop(struct cli *c, int fd, int port)
+static int accept_loop(struct cli *c, const char *box, int fd, int port)
 {
 	for (;;) {
 		int local = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
@@ -111,7 +110,7 @@ static int accept_loop(struct cli *c, int fd, int port)
 			return complain(1, "accept: %s", strerrordesc_np(errno));
 		l = malloc(sizeof(*l));
 		if (l)
-			*l = (struct link){ c, local, port };
+			*l = (struct link){ c, box, local, port };
 		if (!l || pthread_create(&t, NULL, serve, l) != 0) {
 			free(l);
 			close(local);
@@ -121,32 +120,45 @@ static int accept_loop(struct cli *c, int fd, int port)
 	}
 }
 
+/* PORT[:LOCALPORT]; -1 after a message. */
+static int parse_ports(const char *text, int *ret_port, int *ret_local)
+{
+	const char *colon = strchrnul(text, ':');
+	_cleanup_free_ char *first = strndup(text, (size_t)(colon - text));
+	long long port = first ? number_of(first, 65535, "PORT") : -1;
+	long long local = *colon ? number_of(colon + 1, 65535, "LOCALPORT") : 0;
+
+	if (port == 0)
+		complain(EXIT_USAGE, "PORT is 1 to 65535");
+	if (port < 1 || local < 0)
+		return -1;
+	*ret_port = (int)port;
+	*ret_local = (int)local;
+	return 0;
+}
+
 int cmd_tunnel(struct cli *c)
 {
-	long long port = number_of(c->pos[1], 65535, "PORT");
-	long long want = c->n_pos > 2 ? number_of(c->pos[2], 65535, "LOCALPORT") : 0;
 	_cleanup_close_ int fd = -1;
 	struct sbx_sandbox box;
 	struct sbx_error e;
-	int local;
+	int port, want, local;
 
-	if (port < 1 || want < 0)
-		return port == 0 ? complain(EXIT_USAGE, "PORT is 1 to 65535") : EXIT_USAGE;
+	if (parse_ports(c->pos[1], &port, &want) < 0)
+		return EXIT_USAGE;
 	if (!server_can(c, "tunnel")) {
 		/* Told by the server itself, which may also be out of reach. */
-		_cleanup_free_ char *path =
-			sbx_path("/v1/sandboxes/%s/tunnel?port=%d", c->pos[0], (int)port);
 		int probe = -1;
-		if (path && sbx_upgrade(c->s, path, "sbx-tunnel/1", false, &probe, &e) < 0)
+		if (sbx_tunnel(c->s, c->pos[0], port, &probe, &e) < 0)
 			return fail(&e);
 		close_p(&probe);
 	}
 	if (sbx_get(c->s, c->pos[0], &box, &e) < 0)
 		return fail(&e);
-	fd = listen_on((int)want, &local);
+	fd = listen_on(want, &local);
 	if (fd < 0)
-		return complain(1, "127.0.0.1:%lld: %s", want, strerrordesc_np(errno));
+		return complain(1, "127.0.0.1:%d: %s", want, strerrordesc_np(errno));
 	printf("127.0.0.1:%d\n", local);
 	fflush(stdout);
-	return accept_loop(c, fd, (int)port);
+	return accept_loop(c, box.id, fd, port);
 }

@@ -3,6 +3,7 @@
 #ifndef CLIENT_CLI_DOCTOR_H
 #define CLIENT_CLI_DOCTOR_H
 
+#include <jansson.h>
 #include <stdbool.h>
 
 struct finding {
@@ -24,5 +25,14 @@ void try_loop(struct finding *f);
 void try_seccomp(struct finding *f);
 void try_fuse_device(struct finding *f);
 void try_fusermount(struct finding *f);
+void try_btrfs(struct finding *f);
+void try_sk_lookup(struct finding *f);
+void try_skopeo(struct finding *f);
+
+struct cli;
+/* Asks the server; its node record, NULL without an answer. Caller drops it. */
+json_t *try_server(struct cli *c, struct finding *f);
+/* The nth capability by the record; its name, NULL behind the last. */
+const char *try_capability(json_t *node, size_t nth, struct finding *f);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/bpf.h>
 #include <linux/loop.h>
 #include <linux/mount.h>
 #include <linux/openat2.h>
@@ -152,4 +153,63 @@ void try_loop(struct finding *f)
 			strerrordesc_np(errno));
 	mend(f, geteuid() ? "run as root"
 			  : "modprobe loop; in a container, pass /dev/loop-control in");
+}
+
+/* The kernel loads a file system's module when it is mounted, so that its list alone does not tell. */
+static int mount_btrfs(void)
+{
+	int fd = (int)syscall(SYS_fsopen, "btrfs", 0);
+
+	return fd < 0 ? errno : 0;
+}
+
+void try_btrfs(struct finding *f)
+{
+	int sys = in_child(mount_btrfs);
+
+	f->optional = true;
+	if (sys == EPERM)
+		say(f, false, "not tried: it takes root");
+	else
+		say(f, sys == 0, "%s", sys ? strerrordesc_np(sys)
+					   : "works: snapshots in milliseconds");
+	mend(f, sys == EPERM ? "run sbx doctor as root"
+			     : "modprobe btrfs; without it snapshots are copies");
+}
+
+/* The smallest program that catches connections in a network namespace: "pass". */
+static int load_sk_lookup(void)
+{
+	static const struct bpf_insn code[] = {
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = 1 },
+		{ .code = BPF_JMP | BPF_EXIT },
+	};
+	union bpf_attr attr = { .prog_type = BPF_PROG_TYPE_SK_LOOKUP };
+
+	attr.insn_cnt = ARRAY_LEN(code);
+	attr.insns = (uint64_t)(uintptr_t)code;
+	attr.license = (uint64_t)(uintptr_t)"GPL";
+	attr.expected_attach_type = BPF_SK_LOOKUP;
+	return syscall(SYS_bpf, BPF_PROG_LOAD, &attr, sizeof(attr)) < 0 ? errno : 0;
+}
+
+void try_sk_lookup(struct finding *f)
+{
+	int sys = in_child(load_sk_lookup);
+
+	f->optional = true;
+	if (sys == EPERM && geteuid() != 0)
+		say(f, false, "not tried: it takes root");
+	else
+		say(f, sys == 0, "%s", sys ? strerrordesc_np(sys) : "works");
+	mend(f, geteuid() ? "run sbx doctor as root"
+			  : "the right to load BPF programs; else nftables redirects are used");
+}
+
+void try_skopeo(struct finding *f)
+{
+	f->optional = true;
+	say(f, access("/usr/bin/skopeo", X_OK) == 0, "%s",
+		access("/usr/bin/skopeo", X_OK) == 0 ? "/usr/bin/skopeo" : "not installed");
+	mend(f, "apt-get install skopeo, for images of registries and OCI archives");
 }

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 int complain(int code, const char *fmt, ...)
 {
@@ -48,14 +49,27 @@ static bool control(const unsigned char *p)
 	       (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0);
 }
 
-void put_text(const char *text)
+static void put_safe(FILE *f, const char *text)
 {
 	for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
 		if (control(p))
-			printf("\\x%02x", *p);
+			fprintf(f, "\\x%02x", *p);
 		else
-			putchar(*p);
+			fputc(*p, f);
 	}
+}
+
+void put_text(const char *text)
+{
+	put_safe(stdout, text);
+}
+
+void put_complaint(const char *text)
+{
+	fflush(stdout);
+	fputs("sbx: ", stderr);
+	put_safe(stderr, text);
+	fputc('\n', stderr);
 }
 
 void put_json(const char *text, size_t len)
@@ -116,6 +130,21 @@ char *show_value(json_t *row, const char *key)
 	return json_dumps(v, JSON_ENCODE_ANY);
 }
 
+char *show_bytes(json_t *row, const char *key)
+{
+	static const char units[] = "BKMGTP";
+	json_t *v = json_object_get(row, key);
+	double n = json_number_value(v);
+	size_t u = 0;
+	char *out;
+
+	if (!json_is_number(v))
+		return strdup("");
+	for (; n >= 1024 && u + 2 < sizeof(units); u++)
+		n /= 1024;
+	return asprintf(&out, u && n < 10 ? "%.1f%c" : "%.0f%c", n, units[u]) < 0 ? NULL : out;
+}
+
 char *show_age(json_t *row, const char *key)
 {
 	static const struct {
@@ -160,6 +189,13 @@ static void put_cell(const char *text, size_t room)
 		putchar(' ');
 }
 
+void put_padded(const char *text, size_t room)
+{
+	size_t n = width(text);
+
+	put_cell(text, n < room || !room ? room : n + 1);
+}
+
 void put_table(json_t *rows, const struct column *cols, size_t n)
 {
 	size_t n_rows = json_array_size(rows), wide[16] = { 0 };
@@ -185,6 +221,28 @@ void put_table(json_t *rows, const struct column *cols, size_t n)
 		free(cell[i]);
 	}
 	free(cell);
+}
+
+void put_names(json_t *rows, const char *key)
+{
+	json_t *row;
+	size_t i;
+
+	json_array_foreach (rows, i, row) {
+		const char *name = json_string_value(json_object_get(row, key));
+		put_text(name ? name : "");
+		putchar('\n');
+	}
+}
+
+void put_progress(const char *text)
+{
+	if (!isatty(STDERR_FILENO))
+		return;
+	fputs("\r\033[K", stderr);
+	for (const unsigned char *p = (const unsigned char *)text; *p; p++)
+		fputc(control(p) ? '?' : *p, stderr);
+	fflush(stderr);
 }
 
 void put_members(json_t *object)
