@@ -75,9 +75,6 @@ static int check_not_built(const struct options *o, struct err *e)
 	if (o->egress_open || o->egress_proxy_port || o->egress_dns_port)
 		return err_set(e, ERR_UNSUPPORTED,
 			"--egress-open, --egress-proxy-port, --egress-dns-port: this build gives sandboxes no network");
-	if (o->metrics_export_allow_private)
-		return err_set(e, ERR_UNSUPPORTED,
-			"--metrics-export-allow-private: this build does not push metrics");
 	return 0;
 }
 
@@ -399,6 +396,7 @@ static int start_core(struct daemon *d, const bool caps[CAP_COUNT], struct err *
 		.capacity_memory_mb = o->capacity_memory_mb,
 		.capacity_disk_mb = o->capacity_disk_mb,
 		.keep_sandboxes = !o->no_keep_sandboxes,
+		.export_allow_private = o->metrics_export_allow_private,
 		.policy = &d->policy,
 	};
 

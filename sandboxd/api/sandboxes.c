@@ -29,6 +29,12 @@ static int reply_sandbox(struct call *c, int status, struct sandbox *s)
 	return 0;
 }
 
+static void wipe_values(const struct strmap *m)
+{
+	for (size_t i = 0; i < m->n; i++)
+		explicit_bzero(m->values[i], strlen(m->values[i]));
+}
+
 int handle_sandbox_create(struct call *c, struct err *e)
 {
 	_cleanup_(sandbox_unref_p) struct sandbox *s = NULL;
@@ -38,8 +44,8 @@ int handle_sandbox_create(struct call *c, struct err *e)
 	if (call_decode(c, create_fields, &body, e) < 0)
 		return -1;
 	rc = sandbox_create(c->core, &body, call_gone, c, &s, e);
-	for (size_t i = 0; i < body.env.n; i++)
-		explicit_bzero(body.env.values[i], strlen(body.env.values[i]));
+	wipe_values(&body.env);
+	wipe_values(&body.metrics_export.headers);
 	schema_free(create_fields, &body);
 	return rc < 0 ? -1 : reply_sandbox(c, 201, s);
 }
@@ -65,6 +71,7 @@ int handle_sandbox_update(struct call *c, struct err *e)
 		err_set(e, ERR_INVALID_REQUEST, "nothing to change");
 	else if (call_sandbox(c, &s, e) == 0)
 		rc = sandbox_update(s, &body, c->background, e);
+	wipe_values(&body.metrics_export.headers);
 	schema_free(update_fields, &body);
 	return rc < 0 ? -1 : reply_sandbox(c, 200, s);
 }

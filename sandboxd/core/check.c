@@ -7,6 +7,7 @@
 #include "common/sys/mem.h"
 #include "sandboxd/core/schedule.h"
 #include "sandboxd/core/snapshots.h"
+#include "sandboxd/core/export.h"
 #include "sandboxd/core/strs.h"
 #include "sandboxd/core/volumes.h"
 
@@ -14,7 +15,6 @@
 #include <string.h>
 
 #define VOLUMES_MAX        8
-#define EXPORT_HEADERS_MAX 16
 
 static bool given(const char *s)
 {
@@ -167,66 +167,6 @@ static int check_mode(const struct core *c, enum net_mode mode, struct err *e)
 	if (mode == NET_OPEN && !core_cap(c, CAP_EGRESS_OPEN))
 		return lacks(e, "network mode \"open\"");
 	return 0;
-}
-
-/* Only an https address with a host, without user, query or fragment. */
-static bool export_endpoint_ok(const char *url)
-{
-	static const char scheme[] = "https://";
-	const char *host = url + sizeof(scheme) - 1;
-
-	if (strncmp(url, scheme, sizeof(scheme) - 1) || strpbrk(url, "@?# \t\r\n"))
-		return false;
-	return *host && *host != '/' && *host != ':';
-}
-
-static bool header_name_ok(const char *name)
-{
-	static const char *const ours[] = { "host", "content-type", "content-encoding",
-		"content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer",
-		"upgrade", "expect" };
-
-	if (!*name)
-		return false;
-	for (const char *p = name; *p; p++)
-		if (!isalnum((unsigned char)*p) && !strchr("!#$%&'*+-.^_`|~", *p))
-			return false;
-	for (size_t i = 0; i < ARRAY_LEN(ours); i++)
-		if (!strcasecmp(name, ours[i]))
-			return false;
-	return strncasecmp(name, "proxy-", 6) != 0;
-}
-
-static int check_headers(const struct strmap *h, struct err *e)
-{
-	if (h->n > EXPORT_HEADERS_MAX)
-		return bad(e, "metrics_export.headers: at most 16");
-	for (size_t i = 0; i < h->n; i++)
-		if (!header_name_ok(h->keys[i]) || strpbrk(h->values[i], "\r\n"))
-			return bad(e,
-				"metrics_export.headers: a name that may not be set, or a value with a "
-				"line break");
-	return 0;
-}
-
-int check_metrics_export(
-	const struct core *c, const struct metrics_export_body *b, bool update, struct err *e)
-{
-	bool stop = update && b->endpoint && !*b->endpoint;
-
-	if (b->header_secrets)
-		return bad(e, "metrics_export.header_secrets is for gateways only");
-	if (!stop && (!b->endpoint || !export_endpoint_ok(b->endpoint)))
-		return bad(e,
-			"metrics_export.endpoint must be an https address without user and query");
-	if (b->has_interval_secs && b->interval_secs != 0 &&
-		b->interval_secs < c->policy->limits.min_metrics_export_secs)
-		return err_set(e, ERR_INVALID_REQUEST,
-			"metrics_export.interval_secs must be at least %lld",
-			(long long)c->policy->limits.min_metrics_export_secs);
-	if (check_headers(&b->headers, e) < 0)
-		return -1;
-	return core_cap(c, CAP_METRICS_EXPORT) ? 0 : lacks(e, "metrics_export");
 }
 
 static bool registry_host_ok(const char *r)

@@ -5,6 +5,7 @@
 #include "common/base/log.h"
 #include "common/sys/mem.h"
 #include "sandboxd/backend/guestfs.h"
+#include "sandboxd/core/export.h"
 #include "sandboxd/core/metrics.h"
 #include "sandboxd/core/layers.h"
 #include "sandboxd/core/schedule.h"
@@ -114,6 +115,7 @@ static int fill_conf(struct core *c, const struct core_conf *conf, struct err *e
 	read_boot(c);
 	c->policy = conf->policy;
 	c->keep = conf->keep_sandboxes;
+	c->export_private = conf->export_allow_private;
 	snprintf(c->node_id, sizeof(c->node_id), "%s", conf->node_id ? conf->node_id : "");
 	if (map_copy(&conf->node_labels, &c->node_labels) < 0)
 		return err_set(e, ERR_UNAVAILABLE, "out of memory");
@@ -190,7 +192,8 @@ int core_open(const struct core_conf *conf, const struct backend_ops *ops, struc
 		layers_started(c, e) < 0)
 		goto fail;
 	ready_default_image(c);
-	if (lifetime_start(c, e) < 0 || metrics_start(c, e) < 0)
+	if (lifetime_start(c, e) < 0 || metrics_start(c, e) < 0 ||
+		exporter_open(c, e) < 0)
 		goto fail;
 	*ret = c;
 	return 0;
@@ -267,6 +270,7 @@ void core_close(struct core *c)
 		return;
 	metrics_stop(c);
 	lifetime_stop(c);
+	exporter_close(c);
 	schedule_close(c->schedule);
 	leave_sandboxes(c);
 	if (!c->keep && c->snapshots)

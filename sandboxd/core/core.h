@@ -33,6 +33,7 @@ struct core_conf {
 	double capacity_cpus;      /* 0: the backend's figure */
 	int64_t capacity_memory_mb, capacity_disk_mb;
 	bool keep_sandboxes;
+	bool export_allow_private; /* metrics may be pushed to any address, and over http to loopback */
 	const struct server_policy *policy; /* already fitted (9.4) */
 };
 struct core;

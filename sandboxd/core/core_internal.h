@@ -46,6 +46,9 @@ struct core {
 	struct schedule *schedule;
 	struct registry reg;
 	struct sampler *sampler;  /* NULL: nothing is measured */
+	struct exporter *exporter; /* NULL: nothing is pushed */
+	bool export_private;      /* to any address */
+	uint64_t export_serial;   /* atomic */
 	pthread_t ticker, reaper;
 	bool ticking, reaping;
 
@@ -118,8 +121,6 @@ int check_create(const struct core *c, const struct create_body *b, const struct
 	struct net_policy *ret_network, struct err *e);
 int check_labels(const struct strmap *labels, struct err *e);
 int check_idle_action(const struct core *c, const char *action, struct err *e);
-int check_metrics_export(const struct core *c, const struct metrics_export_body *b, bool update,
-	struct err *e);
 
 /* restore.c */
 int restore_all(struct core *c, struct err *e);

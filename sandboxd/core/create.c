@@ -6,6 +6,7 @@
 #include "common/sys/mem.h"
 #include "sandboxd/backend/guestfs.h"
 #include "sandboxd/core/clock.h"
+#include "sandboxd/core/export.h"
 #include "sandboxd/core/identity.h"
 #include "sandboxd/core/proc.h"
 #include "sandboxd/core/schedule.h"
@@ -49,6 +50,17 @@ static int fill_numbers(
 	return getrandom(s->secret, sizeof(s->secret), 0) == sizeof(s->secret) ? 0 : -1;
 }
 
+static int build_export(struct sandbox *s, const struct create_body *b)
+{
+	struct export *x = NULL;
+
+	if (b->has_metrics_export && export_new(s->core, &b->metrics_export, &x, NULL) < 0)
+		return -1;
+	if (x)
+		export_set(s, x);
+	return 0;
+}
+
 /* Takes the network. */
 static struct sandbox *build(struct core *c, const struct create_body *b,
 	const struct snapshot_use *from, struct net_policy *net)
@@ -70,13 +82,35 @@ static struct sandbox *build(struct core *c, const struct create_body *b,
 	s->image = strdup(image);
 	s->name = given(b->name) ? strdup(b->name) : NULL;
 	if (fill_numbers(s, b, from) == 0 && s->image && (s->name || !given(b->name)) &&
-		map_copy(&b->env, &s->env) == 0 && map_copy(&b->labels, &s->labels) == 0)
+		map_copy(&b->env, &s->env) == 0 && map_copy(&b->labels, &s->labels) == 0 &&
+		build_export(s, b) == 0)
 		return s;
 	sandbox_unref(s);
 	return NULL;
 }
 
-static int make_runtime(struct sandbox *s, struct err *e)
+struct progress { /* what would have to be taken back */
+	struct sandbox *s;
+	const struct snapshot_use *from;
+	uint64_t ticket; /* of the record */
+	bool waited;     /* for it, and this came of it: */
+	int stored;
+	struct err store_err;
+	bool run_dir, runtime;
+};
+
+/* The record goes to the disk on this thread, while the backend works. */
+static void await_record(void *arg)
+{
+	struct progress *p = arg;
+
+	if (p->waited)
+		return;
+	p->waited = true;
+	p->stored = store_wait(p->s->core->store, p->ticket, &p->store_err);
+}
+
+static int make_runtime(struct sandbox *s, struct progress *p, struct err *e)
 {
 	struct core *c = s->core;
 	struct backend_volume volumes[BACKEND_VOLUMES_MAX];
@@ -88,7 +122,9 @@ static int make_runtime(struct sandbox *s, struct err *e)
 		.hostname = s->name ? s->name : s->id,
 		.cpus = s->cpus,
 		.memory_mb = s->memory_mb,
-		.disk_mb = s->disk_mb };
+		.disk_mb = s->disk_mb,
+		.meanwhile = await_record,
+		.meanwhile_arg = p };
 
 	for (size_t i = 0; i < s->nvolumes; i++)
 		volumes[i] = s->volumes[i].at;
@@ -166,12 +202,6 @@ static int land(struct sandbox *s, const struct snapshot_use *from, struct err *
 	return rc;
 }
 
-struct progress { /* what would have to be taken back */
-	const struct snapshot_use *from;
-	uint64_t ticket;
-	bool run_dir, runtime;
-};
-
 static int make_fork(struct sandbox *s, const struct snapshot_use *from, struct err *e)
 {
 	int rc;
@@ -207,17 +237,20 @@ static int make(struct sandbox *s, struct progress *p, struct err *e)
 		return err_sys(e, errno, "the sandbox's run folder");
 	p->run_dir = true;
 	pthread_mutex_lock(&s->lock);
-	p->ticket = sandbox_save(s, true);
+	p->ticket = sandbox_save_awaited(s);
 	pthread_mutex_unlock(&s->lock);
 	if (!p->ticket)
 		return oom(e);
-	if (make_runtime(s, e) < 0)
+	if (make_runtime(s, p, e) < 0)
 		return -1;
 	p->runtime = true;
 	if (connect_runtime(s, e) < 0 || (p->from && identity_renew(s->fs, e) < 0))
 		return -1;
-	if (store_wait(s->core->store, p->ticket, e) < 0) {
+	await_record(p);
+	if (p->stored < 0) {
 		p->ticket = 0;
+		if (e)
+			*e = p->store_err;
 		return -1;
 	}
 	return land(s, p->from, e);
@@ -228,6 +261,8 @@ static void take_back(struct sandbox *s, const struct progress *p)
 {
 	struct core *c = s->core;
 
+	if (p->ticket && !p->waited)
+		(void)store_wait(c->store, p->ticket, NULL);
 	if (p->runtime)
 		c->ops->destroy(c->backend, s->id, NULL);
 	lifetime_free_guest(s); /* nobody could enter */
@@ -282,6 +317,7 @@ static int create_from(struct core *c, const struct create_body *body,
 		sandbox_unref(s);
 		return -1;
 	}
+	p.s = s;
 	s->gone = gone;
 	s->gone_arg = arg;
 	if (registry_claim(&c->reg, s, s->name, false, e) < 0) {

@@ -7,6 +7,7 @@
 #include "common/sys/mem.h"
 #include "sandboxd/backend/guestfs.h"
 #include "sandboxd/core/clock.h"
+#include "sandboxd/core/export.h"
 #include "sandboxd/core/proc.h"
 #include "sandboxd/core/schedule.h"
 
@@ -46,6 +47,7 @@ void lifetime_free_guest(struct sandbox *s)
 	/* nobody can start a process any more, so nobody reads the values */
 	for (size_t i = 0; i < s->env.n; i++)
 		explicit_bzero(s->env.values[i], strlen(s->env.values[i]));
+	export_end(s);
 	pthread_mutex_unlock(&s->lock);
 	if (fs)
 		guestfs_free(fs);
@@ -194,6 +196,7 @@ int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e)
 		s->state = SBX_TERMINATED;
 		registry_end(&s->core->reg, s, was_running);
 		proc_sandbox_ended(s);
+		export_end(s);
 		/* here, so that whoever sees the state finds the event */
 		audit_event(s->core->audit, "sandbox.terminated", s->id,
 			json_pack("{s:s}", "reason", reason));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The ring of one sandbox and how it is shown. The kernel's counters are turned into ours one step at a
- * time: only growth is added, so that a counter that starts again or loses a part never takes anything
- * away. */
+/* The ring of one sandbox and how it is shown. The kernel's counters are turned into ours one step
+ * at a time: only growth is added, so that a counter that starts again or loses a part never takes
+ * anything away. */
 #include "sandboxd/core/metrics.h"
 
 #include "common/sys/mem.h"

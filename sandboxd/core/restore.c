@@ -8,6 +8,7 @@
 #include "common/sys/mem.h"
 #include "sandboxd/backend/guestfs.h"
 #include "sandboxd/core/clock.h"
+#include "sandboxd/core/export.h"
 #include "sandboxd/core/proc.h"
 #include "sandboxd/core/layers.h"
 #include "sandboxd/core/schedule.h"
@@ -108,6 +109,7 @@ static void keep_as_ended(struct restore *re, struct sandbox *s, bool was_live)
 	proc_sandbox_ended(s);
 	for (size_t i = 0; i < s->env.n; i++)
 		explicit_bzero(s->env.values[i], strlen(s->env.values[i]));
+	export_end(s);
 	if (was_live)
 		sandbox_save(s, true);
 	pthread_mutex_unlock(&s->lock);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The thread that measures. It looks once a second and measures what is due then, each sandbox every
- * five seconds from its own first moment on: hundreds of them are spread over the five seconds, and
- * between two questions to the broker others get their answers. Nothing is measured under a lock. */
+/* The thread that measures. It looks once a second and measures what is due then, each sandbox
+ * every five seconds from its own first moment on: hundreds of them are spread over the five
+ * seconds, and between two questions to the broker others get their answers. Nothing is measured
+ * under a lock. */
 #include "sandboxd/core/metrics.h"
 
 #include "common/base/log.h"
@@ -113,8 +114,7 @@ static void *run(void *arg)
 	pthread_mutex_lock(&p->lock);
 	while (!p->stop) {
 		advance(&next);
-		while (!p->stop &&
-			pthread_cond_timedwait(&p->cond, &p->lock, &next) != ETIMEDOUT)
+		while (!p->stop && pthread_cond_timedwait(&p->cond, &p->lock, &next) != ETIMEDOUT)
 			;
 		if (p->stop)
 			break;

@@ -6,6 +6,7 @@
 #include "common/base/log.h"
 #include "common/sys/mem.h"
 #include "sandboxd/core/clock.h"
+#include "sandboxd/core/export.h"
 #include "sandboxd/core/metrics.h"
 #include "sandboxd/core/proc.h"
 #include "sandboxd/core/layers.h"
@@ -74,6 +75,7 @@ static void sandbox_free(struct sandbox *s)
 	net_policy_free(&s->network);
 	image_env_free(s->image_env);
 	free(s->volumes);
+	export_free(s->metrics_export);
 	metrics_free(s->metrics);
 	explicit_bzero(s->secret, sizeof(s->secret));
 	pthread_cond_destroy(&s->changed);
@@ -147,15 +149,26 @@ static json_t *record_body(const struct sandbox *s)
 	json_object_set_new(o, "snapshot_keep", json_integer(s->snapshot_keep));
 	json_object_set_new(o, "volumes", mounts_json(s, true));
 	json_object_set_new(o, "env_names", map_names_json(&s->env));
+	if (s->metrics_export)
+		json_object_set_new(o, "metrics_export", export_plain_json(s->metrics_export));
 	return o;
+}
+
+/* Values of the environment and of headers: in the record while it lives, and emptied with its end. */
+static char *private_text(const struct sandbox *s)
+{
+	_cleanup_json_ json_t *o = json_pack("{s:o}", "env", map_json(&s->env));
+
+	if (s->metrics_export)
+		json_object_set_new(o, "headers", map_json(&s->metrics_export->headers));
+	return json_text(o);
 }
 
 static uint64_t save(struct sandbox *s, bool durable, bool awaited)
 {
 	_cleanup_json_ json_t *body = record_body(s);
-	_cleanup_json_ json_t *env = map_json(&s->env);
 	_cleanup_free_ char *body_text = json_text(body);
-	char *env_text = s->state == SBX_TERMINATED ? NULL : json_text(env);
+	char *env_text = s->state == SBX_TERMINATED ? NULL : private_text(s);
 	struct store_sandbox r = { .id = s->id,
 		.seq = s->seq,
 		.state = (int)s->state,
@@ -197,16 +210,31 @@ static int load_names(const json_t *a, struct strlist *ret)
 	return 0;
 }
 
-static int load_env(const json_t *body, const char *text, struct strmap *ret)
+/* An ended sandbox has names only. */
+static int load_env(const json_t *body, const json_t *values, struct strmap *ret)
 {
-	_cleanup_json_ json_t *o = text ? json_loads(text, 0, NULL) : json_object();
+	_cleanup_json_ json_t *o = json_object();
 	const json_t *names = json_object_get(body, "env_names");
 
-	for (size_t i = 0; !text && i < json_array_size(names); i++)
+	if (values)
+		return json_is_object(values) ? map_from_json(values, ret) : -1;
+	for (size_t i = 0; i < json_array_size(names); i++)
 		if (json_is_string(json_array_get(names, i)))
 			json_object_set_new(
 				o, json_string_value(json_array_get(names, i)), json_string(""));
-	return json_is_object(o) ? map_from_json(o, ret) : -1;
+	return map_from_json(o, ret);
+}
+
+static int load_private(struct sandbox *s, const json_t *body, const char *text)
+{
+	_cleanup_json_ json_t *o = text ? json_loads(text, 0, NULL) : NULL;
+
+	if (text && !json_is_object(json_object_get(o, "env")))
+		return -1;
+	if (load_env(body, json_object_get(o, "env"), &s->env) < 0)
+		return -1;
+	return export_load(s->core, json_object_get(body, "metrics_export"),
+		json_object_get(o, "headers"), &s->metrics_export);
 }
 
 static int load_network(const json_t *n, struct net_policy *ret)
@@ -238,7 +266,7 @@ static int load_body(struct sandbox *s, const json_t *o, const char *env)
 	s->idle_suspended = json_is_true(json_object_get(o, "idle_suspended"));
 	s->image = image ? strdup(image) : NULL;
 	s->name = name ? strdup(name) : NULL;
-	if (!s->image || (name && !s->name) || load_env(o, env, &s->env) < 0 ||
+	if (!s->image || (name && !s->name) || load_private(s, o, env) < 0 ||
 		map_from_json(json_object_get(o, "labels"), &s->labels) < 0 ||
 		load_network(json_object_get(o, "network"), &s->network) < 0 ||
 		(json_object_get(o, "chain") &&

@@ -29,6 +29,7 @@ struct proc;
 struct guestfs;
 struct backend_image;
 struct metrics;
+struct export;
 
 enum sandbox_state { SBX_PENDING, SBX_RUNNING, SBX_SUSPENDED, SBX_TERMINATED };
 extern const char *const sandbox_state_words[];
@@ -110,6 +111,7 @@ struct sandbox {
 	struct proc *procs;        /* uthash by number; owned by proc.c */
 	uint32_t next_num;
 	unsigned running_procs;
+	struct export *metrics_export; /* NULL: none */
 	struct metrics *metrics;   /* NULL until the first sample */
 	char *text;                /* sandbox_json as text when text_version == version; else stale */
 	uint64_t text_version;

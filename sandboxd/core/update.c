@@ -6,6 +6,7 @@
 
 #include "common/sys/mem.h"
 #include "sandboxd/core/clock.h"
+#include "sandboxd/core/export.h"
 #include "sandboxd/core/strs.h"
 
 #include <stdlib.h>
@@ -87,7 +88,7 @@ static int check_capabilities(const struct sandbox *s, const struct update_body 
 	return 0;
 }
 
-static json_t *updated_event(const struct update_body *b)
+static json_t *updated_event(const struct sandbox *s, const struct update_body *b)
 {
 	json_t *o = json_object();
 
@@ -101,22 +102,34 @@ static json_t *updated_event(const struct update_body *b)
 		json_object_set_new(o, "idle_action", json_string(b->idle_action));
 	if (b->has_lifetime_secs)
 		json_object_set_new(o, "lifetime_secs", json_integer(b->lifetime_secs));
+	if (b->has_metrics_export)
+		json_object_set_new(o, "metrics_export", export_plain_json(s->metrics_export));
 	return o;
 }
 
 struct prepared {
 	char *name;
 	struct strmap labels;
+	struct export *metrics_export;
 };
 
-static int prepare(const struct update_body *b, struct prepared *p, struct err *e)
+static void prepared_free(struct prepared *p)
+{
+	free(p->name);
+	map_free(&p->labels);
+	export_free(p->metrics_export);
+}
+
+static int prepare(struct core *c, const struct update_body *b, struct prepared *p, struct err *e)
 {
 	*p = (struct prepared){ 0 };
-	if (b->has_name && *b->name && !(p->name = strdup(b->name)))
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
-	if (!b->has_labels || map_copy(&b->labels, &p->labels) == 0)
+	if (b->has_metrics_export &&
+		export_new(c, &b->metrics_export, &p->metrics_export, e) < 0)
+		return -1;
+	if ((!b->has_name || !*b->name || (p->name = strdup(b->name))) &&
+		(!b->has_labels || map_copy(&b->labels, &p->labels) == 0))
 		return 0;
-	free(p->name);
+	prepared_free(p);
 	return err_set(e, ERR_UNAVAILABLE, "out of memory");
 }
 
@@ -137,6 +150,8 @@ static void apply(struct sandbox *s, const struct update_body *b, struct prepare
 		s->idle_suspend = !strcmp(b->idle_action, "suspend");
 	if (b->has_lifetime_secs)
 		s->lifetime_secs = b->lifetime_secs;
+	if (b->has_metrics_export)
+		export_set(s, steal(p->metrics_export));
 }
 
 /* Lock held. */
@@ -146,14 +161,13 @@ static int update_locked(struct sandbox *s, const struct update_body *b, struct 
 	int rc = -1;
 
 	if (check_state(s, b, e) < 0 || check_fields(s, b, e) < 0 ||
-		check_capabilities(s, b, e) < 0 || prepare(b, &p, e) < 0)
+		check_capabilities(s, b, e) < 0 || prepare(s->core, b, &p, e) < 0)
 		return -1;
 	if (!b->has_name || registry_rename(&s->core->reg, s, b->name, e) == 0) {
 		apply(s, b, &p);
 		rc = 0;
 	}
-	free(p.name);
-	map_free(&p.labels);
+	prepared_free(&p);
 	return rc;
 }
 
@@ -167,7 +181,7 @@ int sandbox_update(struct sandbox *s, const struct update_body *b, bool backgrou
 	rc = update_locked(s, b, e);
 	if (rc == 0) {
 		ticket = sandbox_save(s, true);
-		audit_event(s->core->audit, "sandbox.updated", s->id, updated_event(b));
+		audit_event(s->core->audit, "sandbox.updated", s->id, updated_event(s, b));
 		if (!background && s->idle_since_ms)
 			s->idle_since_ms = clock_mono_ms();
 		over = s->lifetime_secs > 0 &&

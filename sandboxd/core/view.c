@@ -5,6 +5,7 @@
 
 #include "common/sys/mem.h"
 #include "sandboxd/core/clock.h"
+#include "sandboxd/core/export.h"
 #include "sandboxd/core/snapshots.h"
 #include "sandboxd/core/strs.h"
 #include "sandboxd/core/volumes.h"
@@ -74,6 +75,8 @@ static json_t *build(const struct sandbox *s)
 	put_snapshots(o, s);
 	if (s->labels.n)
 		json_object_set_new(o, "labels", map_json(&s->labels));
+	if (s->metrics_export)
+		json_object_set_new(o, "metrics_export", export_json(s->metrics_export));
 	if (s->nvolumes)
 		json_object_set_new(o, "volumes", mounts_json(s, false));
 	return o;

@@ -3,11 +3,10 @@
  *
  *   figure      cgroup2 with controllers       hybrid, v1
  *   cpu         cpu.stat, which cgroup2 has without a controller too; else cpuacct.usage
- *   memory      memory.current                 memory.usage_in_bytes, without what only caches files and
- *                                              can be had back at once
- *   disk        io.stat                        the kernel's account of each process: the v1 controller sees
- *                                              neither written-back pages nor, on newer kernels, anything
- *   processes   pids.current, without sbx-init
+ *   memory      memory.current                 memory.usage_in_bytes, without what only caches
+ * files and can be had back at once disk        io.stat                        the kernel's account
+ * of each process: the v1 controller sees neither written-back pages nor, on newer kernels,
+ * anything processes   pids.current, without sbx-init
  *
  * All are of the guest's processes alone; the shim and the file worker are in other groups. */
 #include "sandboxd/priv/cg.h"
@@ -88,8 +87,8 @@ static int64_t cpu_ns(const struct cg *cg, const char *name, const char *guest)
 		us = value_in(cg->base2, guest, "cpu.stat", "usage_usec");
 		return us < 0 ? -1 : us * 1000;
 	}
-	return number_of(cg->base1[cg->base1[CG_CPUACCT] >= 0 ? CG_CPUACCT : CG_CPU], name,
-		"cpuacct.usage");
+	return number_of(
+		cg->base1[cg->base1[CG_CPUACCT] >= 0 ? CG_CPUACCT : CG_CPU], name, "cpuacct.usage");
 }
 
 static void memory(const struct cg *cg, const char *name, const char *guest, int64_t *ret)
@@ -107,8 +106,8 @@ static void memory(const struct cg *cg, const char *name, const char *guest, int
 	ret[MEMORY_LIMIT] = number_of(dir, name, "memory.limit_in_bytes");
 }
 
-/* "8:0 rbytes=1 wbytes=2 …" for each disk. What goes through a loop device comes again at the disk below
- * it. */
+/* "8:0 rbytes=1 wbytes=2 …" for each disk. What goes through a loop device comes again at the disk
+ * below it. */
 static void sum_io(char *text, int64_t *ret)
 {
 	char *rest = NULL;
@@ -123,8 +122,8 @@ static void sum_io(char *text, int64_t *ret)
 	}
 }
 
-/* Of those that have ended their parents have the account, in the end sbx-init. The sum falls when one
- * ends whom nobody waited for; it is for the reader to not believe that. */
+/* Of those that have ended their parents have the account, in the end sbx-init. The sum falls when
+ * one ends whom nobody waited for; it is for the reader to not believe that. */
 static void sum_processes(char *procs, int64_t *ret)
 {
 	_cleanup_close_ int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
