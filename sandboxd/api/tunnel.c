@@ -9,6 +9,8 @@
 #include "sandboxd/core/audit.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +64,29 @@ static bool lane_step(struct lane *l)
 	return true;
 }
 
+/* A client that has gone for good, rather than only ended its sending, reads nothing any more. A unix
+ * socket says so; over TCP the kernel asks now and then, and the answer is an error of the socket. */
+static bool left(const struct lane *up, const struct pollfd *client)
+{
+	return up->over && (client->revents & (POLLHUP | POLLERR));
+}
+
+static void watch_for_the_lost(int fd)
+{
+	static const struct {
+		int level, name, value;
+	} options[] = {
+		{ SOL_SOCKET, SO_KEEPALIVE, 1 },
+		{ IPPROTO_TCP, TCP_KEEPIDLE, 60 },
+		{ IPPROTO_TCP, TCP_KEEPINTVL, 15 },
+		{ IPPROTO_TCP, TCP_KEEPCNT, 4 },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(options); i++)
+		(void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
+			sizeof(options[i].value)); /* a unix socket has none of these */
+}
+
 /* A lane waits to read when it is empty, to write when it is not. */
 static void lane_poll(const struct lane *l, struct pollfd *from, struct pollfd *to)
 {
@@ -87,11 +112,13 @@ static void pump(int a, int b, char *buf)
 		if (!p[0].events && !p[1].events)
 			continue;
 		/* An end that wants nothing is not watched: its hang-up would not let poll sleep.
-		 */
+		 * But for the client's, which is waited for. */
 		for (int i = 0; i < 2; i++)
-			if (!p[i].events)
+			if (!p[i].events && !(i == 0 && up.over))
 				p[i].fd = -1;
 		if (poll(p, 2, -1) < 0 && errno != EINTR)
+			return;
+		if (left(&up, &p[0]))
 			return;
 	}
 }
@@ -101,6 +128,7 @@ static void tunnel_run(void *arg, int fd, const void *extra, size_t extra_len)
 	struct tunnel *t = arg;
 	_cleanup_free_ char *buf = fd >= 0 ? malloc(2 * PIECE) : NULL;
 
+	watch_for_the_lost(fd);
 	t->ends.client_fd = fd;
 	sandbox_tunnel_open(t->s, &t->ends);
 	if (buf && fd_send_full(t->ends.guest_fd, extra, extra_len, -1) == 0)
