@@ -65,6 +65,7 @@ static int begin(struct sandbox *s, bool scheduled, struct snapshot **ret, struc
 	int rc;
 
 	pthread_mutex_lock(&s->lock);
+	(void)suspend_settle(s, false, NULL); /* one that is falling asleep does so first */
 	rc = may_take(s, e);
 	if (rc == 0 && !(*ret = new_snapshot(s, scheduled)))
 		rc = err_set(e, ERR_UNAVAILABLE, "out of memory");

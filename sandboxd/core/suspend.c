@@ -102,8 +102,9 @@ int suspend_settle(struct sandbox *s, bool use, struct err *e)
 /* Lock held: from "state" on in the order of section 15. */
 static int suspend_locked(struct sandbox *s, uint64_t *ret_ticket, struct err *e)
 {
-	while (s->turn)
-		(void)join_turn(s, false, NULL);
+	/* a snapshot makes the guest stand still, too, and sets it going again */
+	while (s->turn || (s->taking.started_ns && s->state == SBX_RUNNING))
+		pthread_cond_wait(&s->changed, &s->lock);
 	if (s->state == SBX_SUSPENDED && s->idle_suspended) {
 		s->idle_suspended = false; /* from now on it sleeps because it was told to */
 		*ret_ticket = show(s, "sandbox.suspended", NULL, true);
