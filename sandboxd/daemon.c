@@ -6,6 +6,7 @@
 #include "common/base/log.h"
 #include "common/http/http.h"
 #include "common/sys/mem.h"
+#include "sandboxd/api/scrape.h"
 #include "sandboxd/api/server.h"
 #include "sandboxd/broker.h"
 #include "sandboxd/core/core.h"
@@ -25,6 +26,7 @@
 #include <unistd.h>
 
 #define MAX_CONNECTIONS   1024
+#define METRICS_CONNECTIONS 16
 #define HEADER_TIMEOUT_MS 10000
 #define IDLE_TIMEOUT_MS   60000
 #define BODY_TIMEOUT_MS   30000
@@ -32,7 +34,7 @@
 struct daemon {
 	const struct options *opt;
 	const struct backend_ops *ops;
-	struct listen_addr addr;
+	struct listen_addr addr, metrics_addr;
 	char address[300];
 	char *state_dir, *libexec_dir, *image_dir;
 	char *token, *cert, *key, *client_ca;
@@ -44,12 +46,12 @@ struct daemon {
 	char *state_way, *image_way;
 	uid_t uid; /* to become, linux only */
 	gid_t gid;
-	int state_dirfd, image_dirfd, lock_fd, listen_fd, broker_fd, keeper_fd;
+	int state_dirfd, image_dirfd, lock_fd, listen_fd, metrics_fd, broker_fd, keeper_fd;
 	pid_t broker;
 	struct backend *backend;
 	struct core *core;
 	struct api *api;
-	struct http_server *http;
+	struct http_server *http, *metrics_http;
 };
 
 static bool is_linux(const struct daemon *d)
@@ -61,20 +63,21 @@ static bool is_linux(const struct daemon *d)
 
 static int check_not_built(const struct options *o, struct err *e)
 {
-	struct listen_addr a;
-
-	if (o->metrics_listen) {
-		if (listen_parse(o->metrics_listen, &a, e) < 0)
-			return err_prefix(e, "--metrics-listen: ");
-		if (a.is_unix || !a.is_loopback)
-			return err_set(e, ERR_INVALID_REQUEST,
-				"--metrics-listen: it has no credential, so it must be a loopback address");
-		return err_set(e, ERR_UNSUPPORTED,
-			"--metrics-listen: this build has no Prometheus endpoint");
-	}
 	if (o->egress_open || o->egress_proxy_port || o->egress_dns_port)
 		return err_set(e, ERR_UNSUPPORTED,
 			"--egress-open, --egress-proxy-port, --egress-dns-port: this build gives sandboxes no network");
+	return 0;
+}
+
+static int check_metrics_listen(struct daemon *d, struct err *e)
+{
+	if (!d->opt->metrics_listen)
+		return 0;
+	if (listen_parse(d->opt->metrics_listen, &d->metrics_addr, e) < 0)
+		return err_prefix(e, "--metrics-listen: ");
+	if (d->metrics_addr.is_unix || !d->metrics_addr.is_loopback)
+		return err_set(e, ERR_INVALID_REQUEST,
+			"--metrics-listen: it has no credential, so it must be HOST:PORT on loopback");
 	return 0;
 }
 
@@ -285,6 +288,21 @@ static int open_state(struct daemon *d, struct err *e)
 	return give_to_user(d, &st, e);
 }
 
+/* Where a TCP listener was bound to, as text. */
+static void name_listener(const struct listen_addr *a, int fd, char *out, size_t size)
+{
+	snprintf(out, size, strchr(a->host, ':') ? "[%s]:%u" : "%s:%u", a->host, listen_port(fd));
+}
+
+static int open_metrics_listener(struct daemon *d, struct err *e)
+{
+	if (!d->opt->metrics_listen)
+		return 0;
+	if (listen_open(&d->metrics_addr, &d->metrics_fd, e) < 0)
+		return err_prefix(e, "--metrics-listen: ");
+	return 0;
+}
+
 static int open_listener(struct daemon *d, struct err *e)
 {
 	if (listen_open(&d->addr, &d->listen_fd, e) < 0)
@@ -292,10 +310,8 @@ static int open_listener(struct daemon *d, struct err *e)
 	if (d->addr.is_unix)
 		snprintf(d->address, sizeof(d->address), "unix://%s", d->addr.path);
 	else
-		snprintf(d->address, sizeof(d->address),
-			strchr(d->addr.host, ':') ? "[%s]:%u" : "%s:%u", d->addr.host,
-			listen_port(d->listen_fd));
-	return 0;
+		name_listener(&d->addr, d->listen_fd, d->address, sizeof(d->address));
+	return open_metrics_listener(d, e);
 }
 
 static int find_dirs(struct daemon *d, struct err *e)
@@ -317,6 +333,7 @@ static int prepare(struct daemon *d, struct err *e)
 	const struct options *o = d->opt;
 
 	if (check_levels(o, e) < 0 || check_not_built(o, e) < 0 || check_listen(d, e) < 0 ||
+		check_metrics_listen(d, e) < 0 ||
 		choose_backend(d, e) < 0 || load_files(d, e) < 0 || load_policy(d, e) < 0 ||
 		check_node(d, e) < 0)
 		return -1;
@@ -332,8 +349,8 @@ int daemon_prepare(const struct options *o, struct daemon **ret, struct err *e)
 	if (!d)
 		return err_sys(e, ENOMEM, "daemon");
 	d->opt = o;
-	d->state_dirfd = d->image_dirfd = d->lock_fd = d->listen_fd = d->broker_fd = d->keeper_fd =
-		-1;
+	d->state_dirfd = d->image_dirfd = d->lock_fd = d->listen_fd = d->metrics_fd = d->broker_fd =
+		d->keeper_fd = -1;
 	if (prepare(d, e) < 0) {
 		daemon_stop(d, 0);
 		return -1;
@@ -438,12 +455,34 @@ static int start_http(struct daemon *d, struct err *e)
 	return 0;
 }
 
+static int start_metrics_http(struct daemon *d, struct err *e)
+{
+	struct http_app app = scrape_app(d->core);
+	struct http_conf conf = {
+		.listen_fd = d->metrics_fd,
+		.max_connections = METRICS_CONNECTIONS,
+		.header_timeout_ms = HEADER_TIMEOUT_MS,
+		.idle_timeout_ms = IDLE_TIMEOUT_MS,
+		.body_timeout_ms = BODY_TIMEOUT_MS,
+	};
+	char address[300];
+
+	if (d->metrics_fd < 0)
+		return 0;
+	name_listener(&d->metrics_addr, d->metrics_fd, address, sizeof(address));
+	if (http_server_start(&conf, &app, &d->metrics_http, e) < 0)
+		return -1;
+	d->metrics_fd = -1;
+	log_info("figures for Prometheus url=http://%s/metrics", address);
+	return 0;
+}
+
 int daemon_start(struct daemon *d, struct err *e)
 {
 	bool caps[CAP_COUNT] = { false };
 
 	if (start_backend(d, caps, e) < 0 || start_core(d, caps, e) < 0 || start_api(d, e) < 0 ||
-		start_http(d, e) < 0)
+		start_http(d, e) < 0 || start_metrics_http(d, e) < 0)
 		return -1;
 	log_info("started listen=%s backend=%s state=%s", d->address, d->ops->name, d->state_dir);
 	if (!is_linux(d))
@@ -489,6 +528,7 @@ void daemon_stop(struct daemon *d, unsigned grace_ms)
 	listening = d->http || d->listen_fd >= 0;
 	if (d->core)
 		core_stop_streams(d->core); /* followers would use up the grace */
+	http_server_stop(d->metrics_http, 0);
 	http_server_stop(d->http, grace_ms);
 	/* After the drop the socket may lie in a folder of root's: then the next start replaces it.
 	 */
@@ -500,6 +540,7 @@ void daemon_stop(struct daemon *d, unsigned grace_ms)
 		d->ops->close(d->backend);
 	api_free(d->api);
 	close_p(&d->listen_fd);
+	close_p(&d->metrics_fd);
 	close_p(&d->broker_fd);
 	close_p(&d->keeper_fd);
 	close_p(&d->lock_fd);

@@ -7,6 +7,7 @@
 #include "sandboxd/backend/guestfs.h"
 #include "sandboxd/core/export.h"
 #include "sandboxd/core/metrics.h"
+#include "sandboxd/core/prometheus.h"
 #include "sandboxd/core/layers.h"
 #include "sandboxd/core/schedule.h"
 #include "sandboxd/core/snapshots.h"
@@ -144,8 +145,10 @@ static struct core *core_new(const struct backend_ops *ops, struct backend *b)
 {
 	struct core *c = calloc(1, sizeof(*c));
 
-	if (!c)
+	if (!c || !(c->creates = create_counts_new())) {
+		free(c);
 		return NULL;
+	}
 	c->ops = ops;
 	c->backend = b;
 	c->run_dirfd = -1;
@@ -285,6 +288,7 @@ void core_close(struct core *c)
 	audit_close(c->audit);
 	close_p(&c->run_dirfd);
 	map_free(&c->node_labels);
+	create_counts_free(c->creates);
 	pthread_cond_destroy(&c->change_cond);
 	pthread_cond_destroy(&c->queue_cond);
 	pthread_cond_destroy(&c->stop_cond);

@@ -46,6 +46,7 @@ struct core {
 	struct schedule *schedule;
 	struct registry reg;
 	struct sampler *sampler;  /* NULL: nothing is measured */
+	struct create_counts *creates;
 	struct exporter *exporter; /* NULL: nothing is pushed */
 	bool export_private;      /* to any address */
 	uint64_t export_serial;   /* atomic */

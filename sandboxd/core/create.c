@@ -9,6 +9,7 @@
 #include "sandboxd/core/export.h"
 #include "sandboxd/core/identity.h"
 #include "sandboxd/core/proc.h"
+#include "sandboxd/core/prometheus.h"
 #include "sandboxd/core/schedule.h"
 #include "sandboxd/core/snapshots.h"
 #include "sandboxd/core/strs.h"
@@ -331,7 +332,7 @@ static int create_from(struct core *c, const struct create_body *body,
 	return 0;
 }
 
-int sandbox_create(struct core *c, const struct create_body *body, bool (*gone)(void *), void *arg,
+static int create(struct core *c, const struct create_body *body, bool (*gone)(void *), void *arg,
 	struct sandbox **ret, struct err *e)
 {
 	struct snapshot_use from = { .image = NULL };
@@ -346,5 +347,26 @@ int sandbox_create(struct core *c, const struct create_body *body, bool (*gone)(
 		return -1;
 	rc = create_from(c, body, &from, gone, arg, ret, e);
 	snapshot_use_free(c, &from);
+	return rc;
+}
+
+static int64_t mono_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+int sandbox_create(struct core *c, const struct create_body *body, bool (*gone)(void *), void *arg,
+	struct sandbox **ret, struct err *e)
+{
+	struct err why = ERR_NULL;
+	int64_t start = mono_ns();
+	int rc = create(c, body, gone, arg, ret, &why);
+
+	create_counted(c, rc < 0 ? why.code : ERR_NONE, mono_ns() - start);
+	if (rc < 0 && e)
+		*e = why;
 	return rc;
 }
