@@ -26,7 +26,7 @@ FUSE_CFLAGS   := $(shell pkg-config --cflags fuse3 2>/dev/null || echo -I/usr/in
 $(O)/obj/sbxfs/%.o: CFLAGS += $(FUSE_CFLAGS)
 $(O)/obj/tests/%.o: CFLAGS += $(FUSE_CFLAGS) -Wno-missing-prototypes
 
-BINS := $(addprefix $(O)/bin/,sandboxd sbx-priv sbx-shim sbx-init sbx-worker sbxfs sbx)
+BINS := $(addprefix $(O)/bin/,sandboxd sbx-priv sbx-shim sbx-init sbx-worker sbx-egress sbxfs sbx)
 all: $(BINS) $(O)/lib/libsbx.so.1 $(O)/lib/libsbx.a $(O)/images/base.tar ## build everything
 
 $(O)/obj/%.o: %.c
@@ -55,6 +55,13 @@ endef
 $(eval $(call guest_prog,shim))
 $(eval $(call guest_prog,init))
 $(eval $(call guest_prog,worker))
+# It reads what the network says: loaded at an address of its own each time, with guarded stacks.
+$(O)/bin/sbx-egress: $(call gobjs,sandboxd/egress common/sys) $(O)/guest/common/base/addr.o
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(MUSL) -static -nostartfiles -Wl,-pie,--no-dynamic-linker,-z,text,-z,relro,-z,now,--gc-sections \
+		-o $@ $(MUSL_LIB)/rcrt1.o $(MUSL_LIB)/crti.o $^ $(MUSL_LIB)/crtn.o
+$(O)/guest/sandboxd/egress/%.o: GUEST_CFLAGS += -fPIE -fstack-protector-strong
 $(O)/lib/libsbx.a: $(call objs,$(CLIENTLIB) $(COMMON))
 	@mkdir -p $(@D)
 	$(call say,AR)

@@ -30,6 +30,7 @@ LDFLAGS ?=
 ALL_LDFLAGS = -pie -Wl,-z,relro,-z,now $(LDSAN) $(LDFLAGS)
 # Guest programs: static, no loader, no NSS; never with a sanitizer.
 MUSL    ?= musl-gcc
+MUSL_LIB ?= /usr/lib/$(shell uname -m)-linux-musl
 GUEST_CFLAGS = -std=gnu17 -D_GNU_SOURCE -I. -idirafter /usr/include -idirafter /usr/include/$(shell gcc -print-multiarch) \
 	-Os -g -MMD -MP $(WARN) -fno-strict-aliasing -ffunction-sections -fdata-sections
 GUEST_LDFLAGS = -static -Wl,--gc-sections -Wl,-z,relro,-z,now

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT */
+/* The TLS hello and the guess at what is spoken. A hello has to lie whole in its first record: one
+ * that is spread over several is no client's habit, only a way past readers like this one. */
+#include "sandboxd/egress/head.h"
+#include "sandboxd/egress/policy.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define RECORD_HANDSHAKE 22
+#define CLIENT_HELLO     1
+#define EXT_SERVER_NAME  0
+#define EXT_ECH          0xfe0d
+#define EXT_ESNI         0xffce
+#define LINE_MAX_SNIFFED 8192
+#define METHOD_MAX       32
+
+struct cursor {
+	const uint8_t *p, *end;
+	bool bad;
+};
+
+static size_t left(const struct cursor *c)
+{
+	return (size_t)(c->end - c->p);
+}
+
+static uint32_t number(struct cursor *c, unsigned bytes)
+{
+	uint32_t v = 0;
+
+	if (c->bad || left(c) < bytes) {
+		c->bad = true;
+		return 0;
+	}
+	while (bytes--)
+		v = v << 8 | *c->p++;
+	return v;
+}
+
+/* The part behind a length of `bytes` bytes. */
+static struct cursor part(struct cursor *c, unsigned bytes)
+{
+	uint32_t n = number(c, bytes);
+	struct cursor in = { c->p, c->p, false };
+
+	if (c->bad || left(c) < n) {
+		c->bad = in.bad = true;
+		return in;
+	}
+	c->p += n;
+	in.end = c->p;
+	return in;
+}
+
+/* Exactly one name of the one kind there is. */
+static int server_name(struct cursor ext, struct hello *ret)
+{
+	struct cursor list = part(&ext, 2);
+	uint32_t kind = number(&list, 1);
+	struct cursor name = part(&list, 2);
+
+	if (ext.bad || list.bad || left(&ext) || left(&list) || kind != 0 || ret->name[0])
+		return -EINVAL;
+	return name_clean((const char *)name.p, left(&name), ret->name);
+}
+
+static int extensions(struct cursor all, struct hello *ret)
+{
+	while (left(&all) && !all.bad) {
+		uint32_t type = number(&all, 2);
+		struct cursor ext = part(&all, 2);
+		if (all.bad)
+			break;
+		if (type == EXT_SERVER_NAME && server_name(ext, ret) < 0)
+			return -EINVAL;
+		if (type == EXT_ECH || type == EXT_ESNI)
+			ret->hidden = true;
+	}
+	return all.bad ? -EINVAL : 1;
+}
+
+static int client_hello(struct cursor c, struct hello *ret)
+{
+	(void)number(&c, 2); /* version */
+	if (c.bad || left(&c) < 32)
+		return -EINVAL;
+	c.p += 32;
+	struct cursor session = part(&c, 1);
+	(void)part(&c, 2); /* ciphers */
+	(void)part(&c, 1); /* compressions */
+	if (c.bad || left(&session) > 32)
+		return -EINVAL;
+	if (!left(&c))
+		return 1;
+	struct cursor all = part(&c, 2);
+	if (c.bad || left(&c))
+		return -EINVAL;
+	return extensions(all, ret);
+}
+
+int hello_parse(const uint8_t *b, size_t n, struct hello *ret)
+{
+	struct cursor c = { b, b + n, false };
+
+	*ret = (struct hello){ .hidden = false };
+	if (n < 5)
+		return 0;
+	size_t record = (size_t)b[3] << 8 | b[4];
+	if (b[0] != RECORD_HANDSHAKE || b[1] != 3 || record < 4 || record > HELLO_MAX - 5)
+		return -EINVAL;
+	if (n >= 6 && b[5] != CLIENT_HELLO)
+		return -EINVAL;
+	if (n < 5 + record)
+		return 0;
+	c.p += 6;
+	c.end = b + 5 + record;
+	struct cursor body = part(&c, 3);
+	if (c.bad || left(&c))
+		return -EINVAL;
+	return client_hello(body, ret);
+}
+
+static bool token_char(uint8_t c)
+{
+	return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
+	       (c && strchr("!#$%&'*+-.^_`|~", c));
+}
+
+/* "TOKEN something HTTP/" up to the end of the line, empty lines before it skipped as servers do. */
+static enum sniff sniff_line(const uint8_t *b, size_t n)
+{
+	size_t i = 0, word;
+
+	while (i < n && (b[i] == '\r' || b[i] == '\n'))
+		i++;
+	for (word = i; i < n && token_char(b[i]); i++)
+		;
+	if (i - word > METHOD_MAX)
+		return SNIFF_OTHER;
+	if (i == n)
+		return n < LINE_MAX_SNIFFED ? SNIFF_MORE : SNIFF_OTHER;
+	if (i == word || (b[i] != ' ' && b[i] != '\t'))
+		return SNIFF_OTHER;
+	const uint8_t *eol = memchr(b + i, '\n', n - i);
+	if (memmem(b + i, eol ? (size_t)(eol - b) - i : n - i, "HTTP/", 5))
+		return SNIFF_HTTP;
+	return eol || n >= LINE_MAX_SNIFFED ? SNIFF_OTHER : SNIFF_MORE;
+}
+
+enum sniff sniff(const uint8_t *b, size_t n)
+{
+	if (n == 0)
+		return SNIFF_MORE;
+	if (b[0] == RECORD_HANDSHAKE)
+		return n < 2 ? SNIFF_MORE : b[1] == 3 ? SNIFF_TLS : SNIFF_OTHER;
+	return sniff_line(b, n);
+}
