@@ -3,12 +3,10 @@
  * thread of its own. Half-closes are passed on both ways. */
 #include "client/cli/cmds.h"
 
-#include "common/sys/fd.h"
 #include "common/sys/mem.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -19,48 +17,6 @@ struct link {
 	int local, port;
 };
 
-/* One direction's bytes; false at its end. */
-static bool pump(int from, int to, char *buf, size_t size)
-{
-	ssize_t n;
-
-	do
-		n = recv(from, buf, size, 0);
-	while (n < 0 && errno == EINTR);
-	if (n > 0 && fd_send_full(to, buf, (size_t)n, -1) == 0)
-		return true;
-	shutdown(to, SHUT_WR);
-	/* A broken sending side: stop taking, so that the other end learns of it. */
-	shutdown(from, SHUT_RD);
-	return false;
-}
-
-struct way {
-	int from, to;
-};
-
-static void *pump_way(void *arg)
-{
-	struct way *w = arg;
-	char buf[65536];
-
-	while (pump(w->from, w->to, buf, sizeof(buf)))
-		;
-	return NULL;
-}
-
-/* Two blocking directions, so that a side that does not read holds up only the other's sending. */
-static void join_ends(int local, int remote)
-{
-	struct way there = { local, remote }, back = { remote, local };
-	pthread_t t;
-
-	if (pthread_create(&t, NULL, pump_way, &there) != 0)
-		return;
-	pump_way(&back);
-	pthread_join(t, NULL);
-}
-
 static void *serve(void *arg)
 {
 	struct link *l = arg;
@@ -70,7 +26,7 @@ static void *serve(void *arg)
 	if (sbx_tunnel(l->c->s, l->box, l->port, &remote, &e) < 0) {
 		fail(&e);
 	} else {
-		join_ends(l->local, remote);
+		sbx_join(l->local, remote);
 		close(remote);
 	}
 	close(l->local);

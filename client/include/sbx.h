@@ -323,6 +323,10 @@ SBX_API int sbx_node_cordon(struct sbx *s, bool on, struct sbx_node *ret, struct
  * is open. Caller closes. */
 SBX_API int sbx_tunnel(
 	struct sbx *s, const char *ref, int port, int *ret_fd, struct sbx_error *e);
+/* Copies between two stream sockets, passing the end of each direction on, until both have ended or
+ * one is broken; then both are shut down. It closes neither; a shutdown() of one from another thread
+ * ends it. */
+SBX_API void sbx_join(int a, int b);
 
 #ifdef __cplusplus
 }

@@ -428,6 +428,73 @@ static void a_tunnel_is_a_socket(void **state)
 	peer_stop(p);
 }
 
+struct ends {
+	int a, b;
+};
+
+static void *join_them(void *arg)
+{
+	struct ends *e = arg;
+
+	sbx_join(e->a, e->b);
+	return NULL;
+}
+
+/* left | a joined b | right */
+static void joined_sockets_pass_each_end_on(void **state)
+{
+	int left[2], right[2];
+	char buf[300000], got[300000];
+	struct ends e;
+	pthread_t t;
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, left), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, right), 0);
+	e = (struct ends){ left[1], right[1] };
+	pthread_create(&t, NULL, join_them, &e);
+	/* Its own end first: the answer still comes. */
+	assert_int_equal(send(left[0], "ask", 3, 0), 3);
+	shutdown(left[0], SHUT_WR);
+	assert_int_equal(recv(right[0], got, sizeof(got), MSG_WAITALL), 3);
+	memset(buf, 'x', sizeof(buf));
+	for (size_t at = 0, n = 0; at < sizeof(buf); at += n) {
+		n = sizeof(buf) - at < 50000 ? sizeof(buf) - at : 50000;
+		assert_int_equal(send(right[0], buf + at, n, 0), n);
+		assert_int_equal(recv(left[0], got, n, MSG_WAITALL), n);
+	}
+	shutdown(right[0], SHUT_WR);
+	assert_int_equal(recv(left[0], got, 1, 0), 0);
+	pthread_join(t, NULL);
+	for (int i = 0; i < 2; i++) {
+		close(left[i]);
+		close(right[i]);
+	}
+}
+
+static void a_join_ends_when_an_end_is_shut_down(void **state)
+{
+	int left[2], right[2];
+	struct ends e;
+	pthread_t t;
+	char c;
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, left), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, right), 0);
+	e = (struct ends){ left[1], right[1] };
+	pthread_create(&t, NULL, join_them, &e);
+	shutdown(e.a, SHUT_RDWR);
+	shutdown(e.b, SHUT_RDWR);
+	assert_int_equal(recv(left[0], &c, 1, 0), 0);
+	assert_int_equal(recv(right[0], &c, 1, 0), 0);
+	pthread_join(t, NULL);
+	for (int i = 0; i < 2; i++) {
+		close(left[i]);
+		close(right[i]);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -438,6 +505,8 @@ int main(void)
 		cmocka_unit_test(what_a_server_lacks_is_said),
 		cmocka_unit_test(text_that_is_no_utf8_is_not_sent),
 		cmocka_unit_test(a_tunnel_is_a_socket),
+		cmocka_unit_test(joined_sockets_pass_each_end_on),
+		cmocka_unit_test(a_join_ends_when_an_end_is_shut_down),
 	};
 
 	cmocka_set_test_filter(getenv("T"));
