@@ -38,6 +38,7 @@ struct backend_volume {
 enum backend_layer_kind {
 	LAYER_ROOTFS,              /* a tar of a whole root, made by our own scripts */
 	LAYER_OCI,                 /* one layer of an image: compressed or not, with .wh. entries */
+	LAYER_FINISH,              /* no archive: what every sandbox needs, on top of an image's layers */
 };
 /* Figures since the start of the sandbox, measured on the host (19); -1: could not be read. */
 struct backend_meter {
@@ -56,6 +57,7 @@ struct backend_spec {
 	const char *hostname;      /* name or id */
 	double cpus;
 	int64_t memory_mb, disk_mb;
+	bool *was_ready;           /* NULL, or told: it had been made ahead */
 	/* NULL, or something to do on the caller's thread while a create waits. May not be called. */
 	void (*meanwhile)(void *arg);
 	void *meanwhile_arg;
@@ -63,6 +65,11 @@ struct backend_spec {
 /* What the image says about processes; caller frees with free_strlist-like backend_image_free. */
 struct backend_image {
 	char **env; /* "K=V", NULL-terminated, HOME and USER already replaced */
+};
+#define BACKEND_POOLS_MAX     64
+#define BACKEND_POOL_SIZE_MAX 32
+struct backend_pool {
+	unsigned ready, making;
 };
 struct backend;
 struct backend_ops {
@@ -90,11 +97,16 @@ struct backend_ops {
 	int (*image_ensure)(struct backend *b, const char *image, struct backend_image *ret, struct err *e);
 	/* The following are NULL where the backend cannot; then the capability is false. All are slow
 	 * calls, idempotent, and crash-safe: after a kill -9 the record decides what exists. */
-	/* Unpacks the archive behind fd as layer `num`; *bytes: its size on the disk. Nothing stays of a
-	 * failure. *progress, when given, grows with the bytes read (atomic). */
-	int (*layer_import)(struct backend *b, uint32_t num, enum backend_layer_kind kind, int fd,
-		int64_t *bytes, volatile int64_t *progress, struct err *e);
+	/* Unpacks the archive behind fd (a regular file; its offset moves on) as layer `num`; FINISH: fd is
+	 * -1 and `below` what lies below it. *bytes: its size on the disk; *covers: nothing of what lies
+	 * below it can be seen. Nothing stays of a failure. */
+	int (*layer_import)(struct backend *b, uint32_t num, enum backend_layer_kind kind,
+		const struct backend_chain *below, int fd, int64_t *bytes, bool *covers,
+		struct err *e);
+	/* An import of it that is under way ends with a failure first. */
 	int (*layer_drop)(struct backend *b, uint32_t num, struct err *e);
+	/* Sandboxes on this chain, of the default sizes, are likely to be asked for: some may be made ahead. */
+	void (*expect)(struct backend *b, const struct backend_chain *chain);
 	/* Before sweep: which layers and volumes have a record; sweep removes the others. */
 	int (*keep_layers)(struct backend *b, const uint32_t *nums, size_t n, struct err *e);
 	int (*keep_volumes)(struct backend *b, const uint32_t *nums, size_t n, struct err *e);
@@ -108,6 +120,11 @@ struct backend_ops {
 	int (*meter)(struct backend *b, const char *id, struct backend_meter *ret, struct err *e);
 	int (*volume_make)(struct backend *b, uint32_t num, int64_t size_mb, struct err *e);
 	int (*volume_drop)(struct backend *b, uint32_t num, struct err *e);
+	/* Keeps `size` sandboxes of a shape ready (chain, sizes, egress: the rest of the spec is not
+	 * looked at), for creates of that shape to take; `num` below BACKEND_POOLS_MAX names the pool, size 0
+	 * ends it. Returns at once with what there is now; it is asked again and again. */
+	int (*pool)(struct backend *b, unsigned num, const struct backend_spec *shape, unsigned size,
+		struct backend_pool *ret, struct err *e);
 	/* Gives a running sandbox that was made without a network an egress process (PATCH network). */
 	int (*egress_add)(struct backend *b, const char *id, struct err *e);
 	void (*capacity)(struct backend *b, double *cpus, int64_t *memory_mb, int64_t *disk_mb);

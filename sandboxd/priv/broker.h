@@ -7,6 +7,8 @@
 
 #include "sandboxd/priv/build.h"
 #include "sandboxd/priv/claim.h"
+#include "sandboxd/priv/layers.h"
+#include "sandboxd/priv/works.h"
 
 #include <stdbool.h>
 
@@ -14,7 +16,7 @@
 #define BROKER_BUILDING 2     /* of which so many are made at the same time */
 #define BROKER_END_MS   10000 /* a killed sandbox that is not gone by then is an error */
 
-enum job_kind { JOB_BUILD, JOB_IMPORT, JOB_END, JOB_FREEZE };
+enum job_kind { JOB_BUILD, JOB_IMPORT, JOB_END, JOB_FREEZE, JOB_WORK };
 enum build_step { STEP_PREPARING, STEP_REPORTED, STEP_SPARE };
 
 struct waiter {
@@ -42,6 +44,7 @@ struct job {
 	bool guest_gone; /* no guest process runs; the shim and the worker may */
 	bool clearing;   /* the janitor has it */
 	bool freeze;     /* JOB_FREEZE: or thaw */
+	struct work work; /* JOB_WORK; without a pid it waits for its turn */
 	bool sweep;
 	int64_t since_ms;
 	int64_t rest_ms; /* when the shim and the worker are to be killed; 0: not put off */
@@ -57,14 +60,24 @@ struct keep {
 	struct keep *next;
 	char id[PRIV_ID_MAX];
 };
+/* Sandboxes that are kept ready because the operator said so (pools.c). */
+#define POOLS_MAX     64
+#define POOL_SIZE_MAX 32
+struct pool {
+	struct build_shape shape;
+	int size; /* 0: there is none */
+	int64_t not_before_ms, wait_ms; /* after a failure */
+};
 struct broker {
 	struct build_env env;
+	struct pool pools[POOLS_MAX];
 	int front;
 	int janitor; /* socket to the process that clears away what has ended */
 	enum { PHASE_SETUP, PHASE_RUN } phase;
 	struct box_blocks blocks;
 	struct build_shape shape; /* of the spares; layer "" until one is known */
 	struct keep *keep;
+	struct keep_nums layers, volumes; /* that the coming sweep spares */
 	struct job *jobs;
 	uint64_t sweep_tag;
 	int sweep_left;
@@ -90,7 +103,21 @@ int64_t broker_now_ms(void);
 #include "sandboxd/priv/ops.def"
 #undef OP
 
+/* pools (pools.c) */
+bool pools_want(const struct broker *b, const struct build_shape *shape);
+/* A shape of which one more is wanted now; NULL: none. */
+const struct build_shape *pools_lacking(const struct broker *b);
+void pools_result(struct broker *b, const struct build_shape *shape, bool made);
 /* build jobs (creates.c) */
+struct creates_count {
+	int ready, building;
+};
+/* Spares of a shape. */
+void creates_count(const struct broker *b, const struct build_shape *shape,
+	struct creates_count *ret);
+bool creates_same_shape(const struct build_shape *a, const struct build_shape *b);
+void creates_shape_of(struct build_shape *s, const struct priv_req *q);
+int creates_check_shape(const struct priv_req *q, struct fail *f);
 void creates_event(struct broker *b, struct job *j);
 void creates_refill(struct broker *b);
 void creates_stop(struct broker *b); /* the broker ends: unclaimed sandboxes go */
@@ -118,11 +145,16 @@ bool freezes_pending(const struct broker *b);
 bool freezes_work(const struct broker *b, uint32_t block);
 /* Can processor time and memory of the block's groups be read (meter.c)? */
 bool meter_works(const struct broker *b, uint32_t block);
+/* works.c */
+void works_event(struct broker *b, struct job *j);
+void works_next(struct broker *b);                      /* starts what waits for its turn */
+bool works_seal(const struct broker *b, const char *id); /* is a snapshot of it being taken? */
+/* With the sweep: what no record names and what is half-made goes. */
+void works_sweep(struct broker *b);
 /* janitor.c */
 int janitor_start(struct broker *b, struct fail *f);
 /* images (images.c) */
 void images_event(struct broker *b, struct job *j);
-void images_clean(struct broker *b);
 /* Ends the unpacking of this layer, or of all (0); who waits is told so. */
 void images_stop(struct broker *b, uint32_t num);
 

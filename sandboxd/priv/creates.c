@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Creates: a spare sandbox of the right shape is claimed, else one is built first. */
+/* Creates: a spare sandbox of the right shape is claimed, else one is built first. Spares are kept of the
+ * shape that was asked for last, and of those that the operator wants ready (pools.c). */
 #include "sandboxd/priv/broker.h"
 
 #include "common/sys/fd.h"
@@ -15,6 +16,14 @@
 /* the contract's defaults; the first create tells what is really wanted */
 #define USUAL_MEMORY_MB 1024
 #define USUAL_DISK_MB   10240
+
+bool creates_same_shape(const struct build_shape *a, const struct build_shape *b)
+{
+	return a->memory_mb == b->memory_mb && a->disk_mb == b->disk_mb && a->flags == b->flags &&
+	       a->nvolumes == 0 && b->nvolumes == 0 && strcmp(a->layer, b->layer) == 0 &&
+	       a->nchain == b->nchain &&
+	       memcmp(a->chain, b->chain, a->nchain * sizeof(a->chain[0])) == 0;
+}
 
 static struct job *start_builder(struct broker *b, const struct build_shape *shape)
 {
@@ -32,7 +41,6 @@ static struct job *start_builder(struct broker *b, const struct build_shape *sha
 		return NULL;
 	}
 	j->shape = *shape;
-	j->from.layer = j->shape.layer;
 	memset(j->from.fds, -1, sizeof(j->from.fds));
 	j->step = STEP_PREPARING;
 	j->fd = sv[0];
@@ -82,7 +90,7 @@ static void probe_result(struct broker *b, struct job *j)
 
 static void claim_it(struct broker *b, struct job *j)
 {
-	struct priv_ans a = { .n = { j->pid } };
+	struct priv_ans a = { .n = { j->pid, j->step == STEP_SPARE } };
 	struct record box;
 
 	if (claim(&b->env, &j->claim, &j->from, &j->fail) == 0) {
@@ -113,7 +121,9 @@ static void failed(struct broker *b, struct job *j)
 		broker_answer(b, j->op, j->tag, &j->fail, NULL);
 	} else {
 		fprintf(stderr, "<warn> sbx-priv: spare sandbox: %s\n", j->fail.text);
-		b->shape = (struct build_shape){ 0 }; /* do not try again and again */
+		if (creates_same_shape(&j->shape, &b->shape))
+			b->shape = (struct build_shape){ 0 }; /* do not try again and again */
+		pools_result(b, &j->shape, false);
 	}
 	forget_unclaimed(b, j);
 }
@@ -133,6 +143,7 @@ static void builder_ended(struct broker *b, struct job *j)
 		claim_it(b, j);
 	} else {
 		j->step = STEP_SPARE;
+		pools_result(b, &j->shape, true);
 		j->fd = j->from.fds[BUILD_FD_BOOT]; /* says so when the shim dies */
 	}
 }
@@ -169,21 +180,13 @@ static bool is_spare(const struct job *j)
 	return j->kind == JOB_BUILD && !j->done && !j->wanted && !j->probe;
 }
 
-static bool same_shape(const struct build_shape *a, const struct build_shape *b)
-{
-	return a->memory_mb == b->memory_mb && a->disk_mb == b->disk_mb && a->flags == b->flags &&
-	       a->nvolumes == 0 && b->nvolumes == 0 && strcmp(a->layer, b->layer) == 0 &&
-	       a->nchain == b->nchain &&
-	       memcmp(a->chain, b->chain, a->nchain * sizeof(a->chain[0])) == 0;
-}
-
 /* One that is ready, else one that is being built. */
 static struct job *find_spare(struct broker *b, const struct build_shape *s)
 {
 	struct job *coming = NULL;
 
 	for (struct job *j = b->jobs; j; j = j->next) {
-		if (!is_spare(j) || !same_shape(&j->shape, s))
+		if (!is_spare(j) || !creates_same_shape(&j->shape, s))
 			continue;
 		if (j->step == STEP_SPARE)
 			return j;
@@ -192,29 +195,70 @@ static struct job *find_spare(struct broker *b, const struct build_shape *s)
 	return coming;
 }
 
+void creates_count(const struct broker *b, const struct build_shape *shape,
+	struct creates_count *ret)
+{
+	*ret = (struct creates_count){ 0 };
+	for (const struct job *j = b->jobs; j; j = j->next) {
+		if (!is_spare(j) || !creates_same_shape(&j->shape, shape))
+			continue;
+		ret->ready += j->step == STEP_SPARE;
+		ret->building += j->step != STEP_SPARE;
+	}
+}
+
 static void drop_other_spares(struct broker *b)
 {
 	for (struct job *j = b->jobs; j; j = j->next)
-		if (is_spare(j) && j->step == STEP_SPARE && !same_shape(&j->shape, &b->shape))
+		if (is_spare(j) && j->step == STEP_SPARE && !creates_same_shape(&j->shape, &b->shape) &&
+			!pools_want(b, &j->shape))
 			forget_unclaimed(b, j);
+}
+
+/* The usual shape comes first; a pool is filled when nobody waits for a sandbox. */
+static const struct build_shape *next_spare(const struct broker *b, bool waited_for)
+{
+	struct creates_count n;
+
+	if (build_shape_known(&b->shape)) {
+		creates_count(b, &b->shape, &n);
+		if (n.ready + n.building < BROKER_SPARES)
+			return &b->shape;
+	}
+	return waited_for ? NULL : pools_lacking(b);
 }
 
 void creates_refill(struct broker *b)
 {
-	int have = 0, building = 0;
+	bool waited_for = false;
+	int building = 0;
 
-	if (!build_shape_known(&b->shape) || b->phase != PHASE_RUN || ends_waited_for(b))
+	if (b->phase != PHASE_RUN || ends_waited_for(b))
 		return;
-	for (struct job *j = b->jobs; j; j = j->next) {
+	for (const struct job *j = b->jobs; j; j = j->next) {
 		if (j->kind != JOB_BUILD || j->done)
 			continue;
-		have += !j->wanted;
 		building += j->step != STEP_SPARE;
+		waited_for = waited_for || j->wanted;
 	}
 	drop_other_spares(b);
-	for (; have < BROKER_SPARES && building < BROKER_BUILDING; have++, building++)
-		if (!start_builder(b, &b->shape))
+	for (; building < BROKER_BUILDING; building++) {
+		const struct build_shape *s = next_spare(b, waited_for);
+		if (!s || !start_builder(b, s))
 			return;
+	}
+}
+
+/* What the broker itself mounts is not covered by anything. */
+static bool covers_system(const char *path)
+{
+	static const char *const dirs[] = { "/proc", "/sys", "/dev" };
+	size_t n = strcspn(path + 1, "/") + 1;
+
+	for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
+		if (strlen(dirs[i]) == n && strncmp(path, dirs[i], n) == 0)
+			return true;
+	return false;
 }
 
 /* The front has checked these; what is mounted by root is checked again. */
@@ -224,23 +268,31 @@ static bool volumes_ok(const struct priv_req *q)
 		return false;
 	for (uint32_t i = 0; i < q->nvolumes; i++)
 		if (q->volumes[i].read_only > 1 ||
-			!name_is_guest_path(q->volumes[i].path, sizeof(q->volumes[i].path)))
+			!name_is_guest_path(q->volumes[i].path, sizeof(q->volumes[i].path)) ||
+			covers_system(q->volumes[i].path))
 			return false;
 	return true;
 }
 
-static int check(const struct broker *b, const struct priv_req *q, struct fail *f)
+int creates_check_shape(const struct priv_req *q, struct fail *f)
 {
 	bool named = name_is_image(q->layer, sizeof(q->layer));
 
-	if (!name_is_id(q->id, sizeof(q->id)) || !name_is_host(q->hostname, sizeof(q->hostname)))
-		return fail_set(f, EINVAL, "id or host name");
 	if (q->nchain > PRIV_CHAIN_MAX || (q->nchain > 0) == named || (q->flags & ~PRIV_EGRESS) ||
 		!volumes_ok(q))
 		return fail_set(f, EINVAL, "layers, flags or volumes");
 	if (q->cpu_milli <= 0 || q->memory_mb <= 0 || q->disk_mb <= 0 || q->cpu_milli > 1 << 24 ||
 		q->memory_mb > 1 << 24 || q->disk_mb > 1 << 24)
 		return fail_set(f, EINVAL, "limits");
+	return 0;
+}
+
+static int check(const struct broker *b, const struct priv_req *q, struct fail *f)
+{
+	if (!name_is_id(q->id, sizeof(q->id)) || !name_is_host(q->hostname, sizeof(q->hostname)))
+		return fail_set(f, EINVAL, "id or host name");
+	if (creates_check_shape(q, f) < 0)
+		return -1;
 	if (faccessat(b->env.boxes, q->id, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 		return fail_set(f, EEXIST, "sandbox %.63s", q->id);
 	for (const struct job *j = b->jobs; j; j = j->next)
@@ -259,12 +311,13 @@ static void fill(struct job *j, const struct priv_req *q)
 	j->claim.generation = q->generation;
 	j->claim.cpu_milli = q->cpu_milli;
 	j->claim.memory_mb = q->memory_mb;
+	j->claim.disk_mb = q->disk_mb;
 	j->wanted = true;
 	j->op = q->op;
 	j->tag = q->tag;
 }
 
-static void shape_of(struct build_shape *s, const struct priv_req *q)
+void creates_shape_of(struct build_shape *s, const struct priv_req *q)
 {
 	*s = (struct build_shape){ .memory_mb = q->memory_mb,
 		.disk_mb = q->disk_mb,
@@ -285,7 +338,7 @@ void op_create(struct broker *b, const struct priv_req *q, int fd)
 
 	(void)fd;
 	if (check(b, q, &f) == 0) {
-		shape_of(&s, q);
+		creates_shape_of(&s, q);
 		j = find_spare(b, &s);
 		if (!j)
 			j = start_builder(b, &s);
@@ -341,6 +394,7 @@ int creates_probe(struct broker *b, uint64_t tag)
 void creates_stop(struct broker *b)
 {
 	b->shape = (struct build_shape){ 0 };
+	memset(b->pools, 0, sizeof(b->pools));
 	for (struct job *j = b->jobs; j; j = j->next)
 		if (j->kind == JOB_BUILD && !j->done)
 			forget_unclaimed(b, j);

@@ -52,8 +52,8 @@ struct priv_req {
 	uint64_t generation;
 	int64_t cpu_milli; /* thousandths of a processor */
 	int64_t memory_mb, disk_mb;
-	uint32_t num;  /* LAYER_*, VOLUME_*, SNAPSHOT: number of the layer or volume */
-	uint32_t kind; /* LAYER_IMPORT: enum backend_layer_kind; FREEZE: 1 on, 0 off */
+	uint32_t num;  /* LAYER_*, VOLUME_*, SNAPSHOT: number of the layer or volume; POOL: of the pool */
+	uint32_t kind; /* LAYER_IMPORT: enum backend_layer_kind; FREEZE: 1 on, 0 off; POOL: how many */
 	uint32_t flags; /* CREATE: enum priv_flags */
 	uint32_t nchain, chain[PRIV_CHAIN_MAX]; /* CREATE: top first; KEEP_*: the numbers */
 	uint32_t nvolumes;
@@ -72,8 +72,9 @@ struct priv_ans {
 	uint64_t tag;
 	int32_t error; /* 0 or an errno */
 	uint32_t pad;
-	int64_t n[8];               /* HELLO: flags; CREATE: pid of the shim; DISK_FREE: MiB;
-				     * LAYER_IMPORT, SNAPSHOT: bytes; METER: as in backend_meter */
+	int64_t n[8];               /* HELLO: flags; CREATE: pid of the shim, 1 if it was ready; DISK_FREE: MiB;
+				     * LAYER_IMPORT, SNAPSHOT: bytes; METER: as in backend_meter;
+				     * POOL: how many are ready, being made */
 	char layer[PRIV_LAYER_MAX]; /* IMAGE */
 	char text[208];             /* on error: what failed, for people */
 };

@@ -257,13 +257,16 @@ static int ask_create(struct backend *b, const struct backend_spec *spec, struct
 {
 	struct err why = ERR_NULL;
 	struct ask_call c;
+	struct priv_ans a;
 	int r;
 
 	ask_begin(b->ask, q, -1, &c);
 	if (spec->meanwhile)
 		spec->meanwhile(spec->meanwhile_arg);
-	r = ask_end(b->ask, &c, CREATE_MS, NULL, &why);
+	r = ask_end(b->ask, &c, CREATE_MS, &a, &why);
 	explicit_bzero(q->secret, sizeof(q->secret));
+	if (r == 0 && spec->was_ready)
+		*spec->was_ready = a.n[1] == 1;
 	if (r == 0)
 		return 0;
 	/* An answer that did not come may be on its way: nothing of it may stay. */
@@ -301,6 +304,26 @@ static int linux_create(struct backend *b, const struct backend_spec *spec,
 		linux_destroy(b, spec->id, NULL);
 		return cancelled(e);
 	}
+	return 0;
+}
+
+static int linux_pool(struct backend *b, unsigned num, const struct backend_spec *shape,
+	unsigned size, struct backend_pool *ret, struct err *e)
+{
+	struct priv_req q = { .op = PRIV_POOL,
+		.num = num,
+		.kind = size,
+		.cpu_milli = 1, /* set when it is taken */
+		.memory_mb = shape->memory_mb,
+		.disk_mb = shape->disk_mb };
+	struct priv_ans a;
+
+	if (size > 0 && !shape->chain && layer_of(b, shape->image, q.layer, e) < 0)
+		return -1;
+	disk_fill_create(&q, shape);
+	if (ask_call(b->ask, &q, -1, SHORT_MS, &a, e) < 0)
+		return -1;
+	*ret = (struct backend_pool){ (unsigned)a.n[0], (unsigned)a.n[1] };
 	return 0;
 }
 
@@ -390,6 +413,7 @@ const struct backend_ops linux_backend = {
 	.destroy = linux_destroy,
 	.destroy_begin = linux_destroy_begin,
 	.destroy_end = linux_destroy_end,
+	.pool = linux_pool,
 	.freeze = linux_freeze,
 	.alive = linux_alive,
 	.sweep = linux_sweep,
