@@ -18,6 +18,7 @@
 
 #define FEATURES        "^resize_inode,sparse_super2,uninit_bg,extent,flex_bg"
 #define VOLUME_FEATURES "has_journal," FEATURES
+#define JOURNAL_MB      8 /* beside what a volume holds */
 #define TEMPLATE_MAX_MB (16 * 1024 * 1024)
 
 /* A sandbox's own disk is of no use after a power loss and does without a journal. */
@@ -30,8 +31,10 @@ static int mke2fs(const char *path, const struct area_spec *a, struct fail *f)
 		(char[]){ "ext4" }, (char[]){ "-b" }, (char[]){ "4096" }, (char[]){ "-m" },
 		(char[]){ "0" }, (char[]){ "-N" }, count, (char[]){ "-O" },
 		a->volume ? (char[]){ VOLUME_FEATURES } : (char[]){ "^has_journal," FEATURES },
-		(char[]){ "-E" }, (char[]){ "lazy_itable_init=1,nodiscard,root_owner=0:0" },
-		(char *)(size_t)path, NULL };
+		(char[]){ "-E" },
+		(char[]){ "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0" },
+		(char *)(size_t)path, a->volume ? (char[]){ "-J" } : NULL,
+		(char[]){ "size=8" /* JOURNAL_MB */ }, NULL };
 	pid_t pid;
 	int status, r;
 
@@ -57,7 +60,7 @@ static int make_template(
 		openat(s->templates, tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return fail_set(f, errno, "make an area template");
-	if (ftruncate(fd, a->disk_mb << 20) < 0)
+	if (ftruncate(fd, (a->disk_mb + (a->volume ? JOURNAL_MB : 0)) << 20) < 0)
 		r = fail_set(f, errno, "size an area template");
 	else {
 		/* mke2fs gets the file by a name that is ours: /proc/<our pid>/fd/N. */

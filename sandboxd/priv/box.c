@@ -31,7 +31,6 @@ int record_read(int boxes, const char *id, struct record *ret)
 	if (r < 0 || ret->magic != BOX_MAGIC || ret->block >= BOX_BLOCKS)
 		return r < 0 ? r : -EBADMSG;
 	ret->boot[sizeof(ret->boot) - 1] = 0;
-	ret->layer[sizeof(ret->layer) - 1] = 0;
 	return 0;
 }
 

@@ -22,7 +22,7 @@ struct record {
 	int32_t shim_pid, pad; /* 0 while it is being made */
 	uint64_t shim_start;   /* its start time, so that a pid used again is not taken for it */
 	char boot[40];
-	char layer[PRIV_LAYER_MAX];
+	int64_t disk_mb;
 };
 
 static inline uint32_t box_uid(uint32_t block)

@@ -185,6 +185,7 @@ static void job_event(struct broker *b, struct job *j)
 		[JOB_BUILD] = creates_event,
 		[JOB_IMPORT] = images_event,
 		[JOB_END] = ends_event,
+		[JOB_WORK] = works_event,
 		[JOB_FREEZE] = freezes_event,
 	};
 
@@ -240,6 +241,7 @@ static int round_of(struct broker *b)
 	if (p[0].revents && from_front(b) < 0)
 		return -1;
 	drop_done(b);
+	works_next(b);
 	creates_refill(b);
 	return 0;
 }

@@ -12,6 +12,7 @@
 #include "sandboxd/priv/net.h"
 #include "sandboxd/priv/root.h"
 #include "sandboxd/priv/userns.h"
+#include "sandboxd/priv/works.h"
 #include "sandboxd/shim/shim.h"
 #include "sandboxd/worker/worker.h"
 
@@ -291,6 +292,9 @@ static void close_root(struct builder *b)
 	for (uint32_t i = 0; i < b->root.nlowers; i++)
 		close_p(&b->root.lowers[i]);
 	b->root.nlowers = 0;
+	for (uint32_t i = 0; i < b->root.nvolumes; i++)
+		close_p(&b->root.volumes[i].mnt);
+	b->root.nvolumes = 0;
 	close_p(&b->root.area);
 	b->root.area = -1;
 }
@@ -304,6 +308,22 @@ static int make_area(struct builder *b)
 
 	box_pool(name, b->block);
 	return area_make(&b->env->areas, &a, &b->root.area, &b->fail);
+}
+
+static int open_volumes(struct builder *b)
+{
+	const struct build_shape *s = b->shape;
+
+	for (uint32_t i = 0; i < s->nvolumes; i++) {
+		struct root_volume *v = &b->root.volumes[b->root.nvolumes];
+		*v = (struct root_volume){ .path = s->volumes[i].path,
+			.read_only = s->volumes[i].read_only,
+			.mnt = volume_open(b->env, s->volumes[i].num, &b->fail) };
+		if (v->mnt < 0)
+			return -1;
+		b->root.nvolumes++;
+	}
+	return 0;
 }
 
 static int make_groups(struct builder *b)
@@ -350,7 +370,8 @@ static int prepare(struct builder *b)
 	b->root.uid = box_uid(b->block);
 	b->root.memory_mb = b->shape->memory_mb;
 	b->userns = b->root.userns = userns_make(b->root.uid, &b->fail);
-	if (b->userns < 0 || clone_layers(b) < 0 || make_area(b) < 0 || make_groups(b) < 0)
+	if (b->userns < 0 || clone_layers(b) < 0 || make_area(b) < 0 || open_volumes(b) < 0 ||
+		 make_groups(b) < 0)
 		return -1;
 	/* Entering groups mostly waits; the first process mounts meanwhile. */
 	if (leave_host(b) < 0 || start_first(b) < 0 || join_init(b) < 0 ||

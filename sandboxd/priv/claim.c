@@ -21,12 +21,12 @@ static int write_record(const struct build_env *env, const struct claim *c,
 		.block = from->block,
 		.generation = c->generation,
 		.shim_pid = from->shim_pid,
+		.disk_mb = c->disk_mb,
 		.shim_start = pid_start_time(from->shim_pid) };
 	char pool[BOX_NAME_MAX];
 	int r;
 
 	memcpy(box.boot, env->boot, sizeof(box.boot));
-	snprintf(box.layer, sizeof(box.layer), "%s", from->layer);
 	r = record_write(env->boxes, c->id, &box);
 	if (r < 0)
 		return fail_set(f, r, "write the record");

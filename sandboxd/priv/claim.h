@@ -9,12 +9,11 @@ struct claim {
 	char id[PRIV_ID_MAX], hostname[PRIV_HOST_MAX];
 	uint8_t secret[16];
 	uint64_t generation;
-	int64_t cpu_milli, memory_mb;
+	int64_t cpu_milli, memory_mb, disk_mb;
 };
 struct claim_from {
 	uint32_t block;
 	int shim_pid;
-	const char *layer;
 	struct shim_boot boot; /* as reported; secret and generation are added */
 	int fds[BUILD_FDS];    /* stay the caller's */
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Ending sandboxes in three steps. The guest is killed by control group, and the answer goes out
  * when none of its processes is left; that is quick, because the shim still holds the namespaces.
- * Then the shim and the file worker are killed, and the last of them unmounts on its way out.
+ * A moment later, so that it is not in the way of the next request, the shim and the file worker are
+ * killed, and the last of them unmounts on its way out.
  * Groups, disk area and record are left to the janitor, a child that does this one after another.
  */
 #include "sandboxd/priv/broker.h"
@@ -13,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+
+#define REST_AFTER_MS 15
 
 static struct job *find(const struct broker *b, const char *id)
 {
@@ -98,11 +101,23 @@ static void advance(struct broker *b, struct job *j)
 	if (!j->guest_gone && !populated(b, j)) {
 		j->guest_gone = true;
 		/* A failed create answers when nothing is left of it, a destroy now. */
-		if (j->op == PRIV_DESTROY)
+		if (j->op == PRIV_DESTROY) {
 			answer_all(b, j);
+			j->rest_ms = broker_now_ms() + REST_AFTER_MS;
+			close_p(&j->fd);
+			j->fd = -1;
+		}
+		else
+			kill_group(b, j);
+	}
+	if (j->rest_ms && broker_now_ms() >= j->rest_ms) {
+		j->rest_ms = 0;
 		kill_group(b, j);
 	}
-	if (j->guest_gone && !j->clearing && !populated(b, j))
+	if (j->rest_ms)
+		return;
+	/* A snapshot that is being taken is finished first. */
+	if (j->guest_gone && !j->clearing && !works_seal(b, j->id) && !populated(b, j))
 		give_to_janitor(b, j);
 }
 
@@ -111,7 +126,7 @@ static void check_one(struct broker *b, struct job *j)
 	if (j->clearing || j->done)
 		return;
 	advance(b, j);
-	if (j->clearing)
+	if (j->clearing || j->rest_ms)
 		return;
 	kill_group(b, j); /* pure v1, or one that was still being moved in */
 	if (j->tag && j->op == PRIV_DESTROY && broker_now_ms() - j->since_ms > BROKER_END_MS) {
@@ -161,7 +176,7 @@ static void sweep_done(struct broker *b)
 		b->keep = k->next;
 		free(k);
 	}
-	images_clean(b);
+	works_sweep(b);
 	broker_answer(b, PRIV_SWEEP, b->sweep_tag, NULL, NULL);
 	b->sweep_tag = 0;
 }

@@ -124,6 +124,8 @@ void op_freeze(struct broker *b, const struct priv_req *q, int fd)
 	(void)fd;
 	if (!name_is_id(q->id, sizeof(q->id)) || q->kind > 1)
 		fail_set(&f, EINVAL, "freeze");
+	else if (works_seal(b, q->id))
+		fail_set(&f, EAGAIN, "a snapshot of %.63s is being taken", q->id);
 	else if (is_turning(b, q->id))
 		fail_set(&f, EAGAIN, "%.63s is being frozen or thawed", q->id);
 	else if (ends_has(b, q->id) || record_read(b->env.boxes, q->id, &box) < 0)

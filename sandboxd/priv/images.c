@@ -6,7 +6,6 @@
 #include "sandboxd/priv/layers.h"
 #include "sandboxd/priv/unpack.h"
 
-#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -211,20 +210,4 @@ void op_image(struct broker *b, const struct priv_req *q, int tar)
 	struct job *j = start_import(b, &job, PRIV_IMAGE, q->tag);
 	if (j)
 		snprintf(j->layer, sizeof(j->layer), "%s", layer);
-}
-
-/* At start only, when nothing is being made. */
-void images_clean(struct broker *b)
-{
-	int fd = openat(b->env.layers, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
-	struct dirent *de;
-
-	while (d && (de = readdir(d))) {
-		size_t n = strlen(de->d_name);
-		if (de->d_name[0] == '.' && n > 4 && strcmp(de->d_name + n - 4, ".tmp") == 0)
-			(void)fake_tree_remove(b->env.layers, de->d_name);
-	}
-	if (d)
-		closedir(d);
 }

@@ -196,6 +196,7 @@ static int set_up(struct broker *b, const struct args *a, struct fail *f)
 	area_each(&env->areas, remove_unclaimed, &env->areas);
 	box_each(env->boxes, load_blocks, b);
 	cg_each(&env->cg, load_group, b);
+	seal_recover_all(env);
 	signal(SIGCHLD, SIG_IGN); /* children end by themselves; their sockets tell us */
 	signal(SIGPIPE, SIG_IGN);
 	return janitor_start(b, f);

@@ -351,5 +351,7 @@ int root_build(const struct root_spec *s, int *proc, struct fail *f)
 		r = make_memory_mounts(root, s, f);
 	if (r == 0)
 		r = make_sys(root, statics, f);
+	if (r == 0)
+		r = root_volumes(s, root, f);
 	return r == 0 ? enter(root, f) : r;
 }

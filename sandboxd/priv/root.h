@@ -6,10 +6,17 @@
 
 #include "sandboxd/priv/sys.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 #define ROOT_LOWERS_MAX 200
+#define ROOT_VOLUMES_MAX 8
+struct root_volume {
+	int mnt; /* detached; mapped here */
+	bool read_only;
+	const char *path; /* in the guest, absolute */
+};
 struct root_spec {
 	uid_t uid;  /* first host id of the block */
 	int userns; /* maps 0..65535 to uid.. */
@@ -18,6 +25,8 @@ struct root_spec {
 	int lowers[ROOT_LOWERS_MAX];
 	int area;   /* detached mount of the area; mapped here */
 	int64_t memory_mb;
+	uint32_t nvolumes;
+	struct root_volume volumes[ROOT_VOLUMES_MAX];
 };
 /* In the broker, once: the mounts that every sandbox gets a read-only clone of (masks, sys),
  * attached at priv/static in the broker's own mount namespace. */
@@ -36,5 +45,6 @@ int root_clone_of(int dir, const char *path);         /* detached; "" is dir its
 /* A new file system of `type` with options "k=v", NULL-terminated: a detached mount. */
 int root_make_fs(const char *type, const char *const *opts, uint64_t attr, struct fail *f);
 int root_overlay(const struct root_spec *s, struct fail *f);
+int root_volumes(const struct root_spec *s, int root, struct fail *f); /* root_volumes.c */
 
 #endif

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT */
+#include "sandboxd/priv/works.h"
+
+#include "common/sys/mem.h"
+#include "sandboxd/priv/broker.h"
+#include "sandboxd/priv/drop.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define SEALS_AT_ONCE 2
+#define WORKS_AT_ONCE 6
+
+static void clear_work(const struct build_env *env, const struct work *w, struct work_result *ret)
+{
+	(void)w;
+	(void)ret;
+	layers_clear(env);
+}
+
+typedef void work_fn(const struct build_env *env, const struct work *w, struct work_result *ret);
+static const struct {
+	uint32_t op;
+	work_fn *fn;
+} table[] = {
+	{ PRIV_NONE, clear_work },
+	{ PRIV_SNAPSHOT, seal_work },
+	{ PRIV_LAYER_DROP, layer_drop_work },
+	{ PRIV_VOLUME_MAKE, volume_make_work },
+	{ PRIV_VOLUME_DROP, volume_drop_work },
+};
+
+static void child(struct broker *b, const struct work *w, int out)
+{
+	struct work_result r = { .bytes = 0 };
+
+	broker_leave(b, -1);
+	drop_signals();
+	for (size_t i = 0; i < ARRAY_LEN(table); i++)
+		if (table[i].op == w->op)
+			table[i].fn(&b->env, w, &r);
+	(void)send(out, &r, sizeof(r), MSG_NOSIGNAL);
+	_exit(0);
+}
+
+static void finish(struct broker *b, struct job *j, const struct work_result *r)
+{
+	struct priv_ans a = { .n = { r->bytes } };
+
+	broker_answer(b, j->op, j->tag, &r->fail, &a);
+	j->done = true;
+}
+
+static void start(struct broker *b, struct job *j)
+{
+	struct work_result none = { .bytes = 0 };
+	struct work w = j->work;
+	int sv[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv) < 0) {
+		fail_set(&none.fail, errno, "make a socket pair");
+		finish(b, j, &none);
+		return;
+	}
+	j->fd = sv[0];
+	j->pid = fork();
+	if (j->pid == 0)
+		child(b, &w, sv[1]);
+	close(sv[1]); /* a fork that failed shows as the end of the socket */
+}
+
+static bool may_run(const struct broker *b, const struct job *j)
+{
+	int seals = 0, works = 0;
+
+	for (const struct job *o = b->jobs; o; o = o->next) {
+		if (o->kind != JOB_WORK || o->done || !o->pid)
+			continue;
+		works++;
+		seals += o->op == PRIV_SNAPSHOT;
+	}
+	return works < WORKS_AT_ONCE && (j->op != PRIV_SNAPSHOT || seals < SEALS_AT_ONCE);
+}
+
+/* The list has the newest first. */
+static struct job *oldest_waiting(const struct broker *b)
+{
+	struct job *found = NULL;
+
+	for (struct job *j = b->jobs; j; j = j->next)
+		if (j->kind == JOB_WORK && !j->done && !j->pid && may_run(b, j))
+			found = j;
+	return found;
+}
+
+void works_next(struct broker *b)
+{
+	struct job *j;
+
+	while ((j = oldest_waiting(b)))
+		start(b, j);
+}
+
+void works_event(struct broker *b, struct job *j)
+{
+	struct work_result r = { .bytes = 0 };
+	ssize_t n = recv(j->fd, &r, sizeof(r), MSG_DONTWAIT);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n != sizeof(r)) {
+		memset(&r, 0, sizeof(r));
+		fail_set(&r.fail, ECHILD, "the broker's helper ended early");
+		if (j->op == PRIV_SNAPSHOT)
+			seal_recover(&b->env, j->work.id);
+	}
+	r.fail.text[sizeof(r.fail.text) - 1] = 0;
+	finish(b, j, &r);
+}
+
+bool works_seal(const struct broker *b, const char *id)
+{
+	for (const struct job *j = b->jobs; j; j = j->next)
+		if (j->kind == JOB_WORK && !j->done && j->op == PRIV_SNAPSHOT &&
+			strcmp(j->work.id, id) == 0)
+			return true;
+	return false;
+}
+
+/* --- operations ------------------------------------------------------------------------------ */
+
+static bool is_under_way(const struct broker *b, const struct priv_req *q)
+{
+	for (const struct job *j = b->jobs; j; j = j->next)
+		if (j->kind == JOB_WORK && !j->done && j->op == q->op && j->work.num == q->num)
+			return true;
+	return false;
+}
+
+static void queue(struct broker *b, const struct priv_req *q, struct fail *f)
+{
+	struct job *j = NULL;
+
+	if (!f->sys && is_under_way(b, q))
+		fail_set(f, EBUSY, "number %u", q->num);
+	if (!f->sys && !(j = broker_job(b, JOB_WORK)))
+		fail_set(f, ENOMEM, "start a helper");
+	if (!j) {
+		broker_answer(b, q->op, q->tag, f, NULL);
+		return;
+	}
+	j->op = q->op;
+	j->tag = q->tag;
+	j->work = (struct work){ .op = q->op, .num = q->num, .disk_mb = q->disk_mb };
+	memcpy(j->work.id, q->id, sizeof(j->work.id));
+	works_next(b);
+}
+
+void op_snapshot(struct broker *b, const struct priv_req *q, int fd)
+{
+	struct fail f = { 0 };
+	struct record box;
+
+	(void)fd;
+	if (!name_is_id(q->id, sizeof(q->id)) || q->num == 0)
+		fail_set(&f, EINVAL, "snapshot");
+	else if (works_seal(b, q->id))
+		fail_set(&f, EEXIST, "a snapshot of %.63s", q->id);
+	else if (ends_has(b, q->id) || record_read(b->env.boxes, q->id, &box) < 0)
+		fail_set(&f, ESRCH, "no runtime of %.63s", q->id);
+	queue(b, q, &f);
+}
+
+void op_layer_drop(struct broker *b, const struct priv_req *q, int fd)
+{
+	struct fail f = { 0 };
+
+	(void)fd;
+	if (q->num == 0)
+		fail_set(&f, EINVAL, "layer");
+	else
+		images_stop(b, q->num);
+	queue(b, q, &f);
+}
+
+void op_volume_make(struct broker *b, const struct priv_req *q, int fd)
+{
+	struct fail f = { 0 };
+
+	(void)fd;
+	if (q->num == 0 || q->num >= AREA_VOLUME_NUM || q->disk_mb <= 0 || q->disk_mb > 1 << 24)
+		fail_set(&f, EINVAL, "volume");
+	queue(b, q, &f);
+}
+
+void op_volume_drop(struct broker *b, const struct priv_req *q, int fd)
+{
+	struct fail f = { 0 };
+
+	(void)fd;
+	if (q->num == 0)
+		fail_set(&f, EINVAL, "volume");
+	queue(b, q, &f);
+}
+
+static void keep(struct broker *b, const struct priv_req *q, struct keep_nums *k)
+{
+	struct fail f = { 0 };
+
+	if (q->nchain > PRIV_CHAIN_MAX)
+		fail_set(&f, EINVAL, "numbers");
+	else if (keep_nums_add(k, q->chain, q->nchain) < 0)
+		fail_set(&f, ENOMEM, "keep");
+	broker_answer(b, q->op, q->tag, &f, NULL);
+}
+
+void op_keep_layers(struct broker *b, const struct priv_req *q, int fd)
+{
+	(void)fd;
+	keep(b, q, &b->layers);
+}
+
+void op_keep_volumes(struct broker *b, const struct priv_req *q, int fd)
+{
+	(void)fd;
+	keep(b, q, &b->volumes);
+}
+
+void works_sweep(struct broker *b)
+{
+	struct job *j;
+
+	layers_sweep(&b->env, &b->layers, &b->volumes);
+	keep_nums_free(&b->layers);
+	keep_nums_free(&b->volumes);
+	j = broker_job(b, JOB_WORK);
+	if (j)
+		works_next(b);
+}

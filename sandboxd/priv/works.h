@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/* Slow operations, each in a child of the broker that does it, says how it went, and goes: sealing a
+ * running sandbox's files into a layer, making and removing volumes, removing layers. The broker's loop
+ * never waits for them. */
+#ifndef SANDBOXD_PRIV_WORKS_H
+#define SANDBOXD_PRIV_WORKS_H
+
+#include "sandboxd/priv/build.h"
+
+struct work {
+	uint32_t op;  /* PRIV_NONE: what a sweep has taken out of sight is removed */
+	uint32_t num; /* of the layer or volume */
+	int64_t disk_mb;
+	char id[PRIV_ID_MAX];
+};
+struct work_result {
+	struct fail fail;
+	int64_t bytes;
+};
+/* In the child. */
+void seal_work(const struct build_env *env, const struct work *w, struct work_result *ret);
+void layer_drop_work(const struct build_env *env, const struct work *w, struct work_result *ret);
+void volume_make_work(const struct build_env *env, const struct work *w, struct work_result *ret);
+void volume_drop_work(const struct build_env *env, const struct work *w, struct work_result *ret);
+
+/* A tree of a sandbox's own changes, copied as it is: owners, modes, times, extended attributes, hard
+ * links, holes, deletions. `from`: the tree; `to`: an empty folder. In a jail; seal_copy.c. */
+int seal_copy(const struct build_env *env, int from, int to, struct fail *f);
+/* Bytes on the disk of a tree that nobody changes; hard links count once. */
+int seal_measure(int dir, int64_t *bytes);
+
+/* What a helper that died has left standing still goes on. */
+void seal_recover(const struct build_env *env, const char *id);
+void seal_recover_all(const struct build_env *env);
+
+#define VOLUME_NAME_MAX 24
+void volume_name(char name[VOLUME_NAME_MAX], uint32_t num);
+/* In a builder: a detached mount of the volume. */
+int volume_open(const struct build_env *env, uint32_t num, struct fail *f);
+
+#endif
