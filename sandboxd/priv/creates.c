@@ -84,6 +84,8 @@ static void probe_result(struct broker *b, struct job *j)
 		a.n[0] |= PRIV_CAN_FREEZE;
 	if (meter_works(b, j->from.block))
 		a.n[0] |= PRIV_CAN_METER;
+	if (b->env.areas.provider->reopen)
+		a.n[0] |= PRIV_CAN_REOPEN;
 	broker_answer(b, j->op, j->tag, &j->fail, &a);
 	forget_unclaimed(b, j);
 }

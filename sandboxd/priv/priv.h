@@ -66,6 +66,7 @@ struct priv_req {
 #define PRIV_CAN_DISK   4
 #define PRIV_CAN_FREEZE 8
 #define PRIV_CAN_METER  16
+#define PRIV_CAN_REOPEN 32 /* snapshots and volumes */
 
 struct priv_ans {
 	uint32_t magic, op;

@@ -122,10 +122,15 @@ static int refuse(struct ask *a, const struct priv_ans *ans, struct err *e)
 	text[sizeof(text) - 1] = 0;
 	switch (ans->error) {
 	case EEXIST:
+	case ESRCH: /* no runtime of this sandbox, or not any more */
 		return err_set(e, ERR_CONFLICT, "%s", text);
+	case ELOOP: /* a volume's mount point */
+	case ENOTDIR:
+		return err_set(e, ERR_INVALID_REQUEST, "%s", text);
 	case EAGAIN:
 	case ETIMEDOUT:
 	case ENOSPC:
+	case EDQUOT:
 		return err_set(e, ERR_UNAVAILABLE, "%s", text);
 	default:
 		return err_set(e, ERR_INTERNAL, "%s", text);

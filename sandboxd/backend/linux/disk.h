@@ -9,4 +9,14 @@
 /* Chain, volumes and flags of a create. */
 void disk_fill_create(struct priv_req *q, const struct backend_spec *spec);
 
+/* backend_ops of this part */
+int disk_layer_drop(struct backend *b, uint32_t num, struct err *e);
+int disk_keep_layers(struct backend *b, const uint32_t *nums, size_t n, struct err *e);
+int disk_keep_volumes(struct backend *b, const uint32_t *nums, size_t n, struct err *e);
+int disk_snapshot(struct backend *b, const char *id, uint32_t num, int64_t *bytes, struct err *e);
+int disk_volume_make(struct backend *b, uint32_t num, int64_t size_mb, struct err *e);
+int disk_volume_drop(struct backend *b, uint32_t num, struct err *e);
+
+struct ask *disk_ask(struct backend *b); /* linux.c */
+
 #endif

@@ -70,6 +70,11 @@ static void linux_close(struct backend *b)
 	free(b);
 }
 
+struct ask *disk_ask(struct backend *b)
+{
+	return b->ask;
+}
+
 static int ask_id(struct backend *b, enum priv_op op, const char *id, uint64_t generation,
 	int timeout_ms, struct err *e)
 {
@@ -94,6 +99,7 @@ static int linux_probe(struct backend *b, bool caps[CAP_COUNT], struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(always); i++)
 		caps[always[i]] = true;
 	caps[CAP_SUSPEND] = (a.n[0] & PRIV_CAN_FREEZE) != 0;
+	caps[CAP_DISK_SNAPSHOT] = caps[CAP_VOLUMES] = (a.n[0] & PRIV_CAN_REOPEN) != 0;
 	caps[CAP_METRICS] = caps[CAP_METRICS_EXPORT] = (a.n[0] & PRIV_CAN_METER) != 0;
 	return 0;
 }
@@ -419,6 +425,12 @@ const struct backend_ops linux_backend = {
 	.sweep = linux_sweep,
 	.image_ensure = linux_image_ensure,
 	.meter = linux_meter,
+	.layer_drop = disk_layer_drop,
+	.keep_layers = disk_keep_layers,
+	.keep_volumes = disk_keep_volumes,
+	.snapshot = disk_snapshot,
+	.volume_make = disk_volume_make,
+	.volume_drop = disk_volume_drop,
 	.capacity = linux_capacity,
 	.disk_free_mb = linux_disk_free_mb,
 };
