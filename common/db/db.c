@@ -13,9 +13,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define LOG_HEADER 32            /* of the log file, as its format says */
+#define LOG_KEPT   (1024 * 1024) /* room that the log keeps on the disk */
+
 struct db {
 	sqlite3 *sql;
 	int durable; /* last setting, so that repeating it costs nothing */
+	int frames;  /* pages in the log since it was settled */
 };
 struct db_stmt {
 	struct db *db;
@@ -113,11 +117,22 @@ static int make_private(const char *path, struct err *e)
 	return 0;
 }
 
+static int count_frames(void *arg, sqlite3 *sql, const char *name, int frames)
+{
+	struct db *db = arg;
+
+	(void)sql;
+	(void)name;
+	db->frames = frames;
+	return SQLITE_OK;
+}
+
 int db_open(const char *path, struct db **ret, struct err *e)
 {
 	static const char setup[] = "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;"
 				    "PRAGMA synchronous=FULL; PRAGMA secure_delete=ON;"
-				    "PRAGMA temp_store=MEMORY; PRAGMA foreign_keys=ON;";
+				    "PRAGMA temp_store=MEMORY; PRAGMA foreign_keys=ON;"
+				    "PRAGMA wal_autocheckpoint=0;"; /* db_settle does it */
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct db *db;
 	int rc;
@@ -138,6 +153,7 @@ int db_open(const char *path, struct db **ret, struct err *e)
 	db->durable = 1;
 	if (db_exec(db, setup, e) < 0 || check_content(db, e) < 0)
 		goto fail;
+	sqlite3_wal_hook(db->sql, count_frames, db); /* the setup takes off what was there */
 	*ret = db;
 	return 0;
 fail:
@@ -199,9 +215,47 @@ int db_migrate(struct db *db, const char *const *steps, size_t n, struct err *e)
 	return 0;
 }
 
-void db_checkpoint(struct db *db)
+/* Zeros over the log's first `size` bytes. The header goes first and alone: a log that has lost some of
+ * its pages but not its header would be taken for one that was cut short, and an old state replayed. */
+static int blank(sqlite3_file *log, sqlite3_int64 size)
 {
-	sqlite3_wal_checkpoint_v2(db->sql, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+	static const char zeros[64 * 1024];
+	int rc = log->pMethods->xWrite(log, zeros, LOG_HEADER, 0);
+
+	if (rc == SQLITE_OK)
+		rc = log->pMethods->xSync(log, SQLITE_SYNC_NORMAL);
+	for (sqlite3_int64 at = 0; at < size && rc == SQLITE_OK; at += (int)sizeof(zeros))
+		rc = log->pMethods->xWrite(log, zeros, (int)sizeof(zeros), at);
+	return rc;
+}
+
+/* A log that grows makes every commit write the file's size as well, and one that begins anew is
+ * synced twice by its next commit. So it keeps its room, and the first commit is one of our own. */
+int db_settle(struct db *db)
+{
+	sqlite3_file *log = NULL;
+	sqlite3_int64 size = 0;
+	int in_log = 0, moved = 0;
+	int rc = sqlite3_wal_checkpoint_v2(
+		db->sql, NULL, SQLITE_CHECKPOINT_RESTART, &in_log, &moved);
+
+	if (rc != SQLITE_OK || in_log != moved)
+		return -1; /* nothing is lost: it stays in the log */
+	rc = sqlite3_file_control(db->sql, NULL, SQLITE_FCNTL_JOURNAL_POINTER, &log);
+	if (rc != SQLITE_OK || !log || !log->pMethods ||
+		log->pMethods->xFileSize(log, &size) != SQLITE_OK)
+		return -1;
+	rc = blank(log, size > LOG_KEPT ? size : LOG_KEPT);
+	if (rc == SQLITE_OK && size > LOG_KEPT)
+		rc = log->pMethods->xTruncate(log, LOG_KEPT);
+	if (db_set_durable(db, true, NULL) < 0 || db_exec(db, "PRAGMA user_version=1", NULL) < 0)
+		return -1;
+	return rc == SQLITE_OK ? 0 : -1;
+}
+
+int db_log_pages(const struct db *db)
+{
+	return db->frames;
 }
 
 int db_prepare(struct db *db, const char *sql, struct db_stmt **ret, struct err *e)

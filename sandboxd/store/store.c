@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Group commit: the owner takes everything that is queued into one transaction. While it syncs, the
- * next batch gathers. Each write stands in its own savepoint, so that one failure is not
- * everybody's. */
+/* Group commit: whoever waits first takes everything that is queued into one transaction, on its own
+ * thread, as handing it to another costs two more wake-ups. While it syncs, the next batch gathers. Each
+ * write stands in its own savepoint, so that one failure is not everybody's. What nobody waits for, and
+ * the care of the log, is left to a thread of the store's own, which looks for a quiet moment. */
 #include "sandboxd/store/store.h"
 
 #include "common/base/log.h"
@@ -15,12 +16,18 @@
 #include <string.h>
 #include <time.h>
 
-#define CHECKPOINT_AFTER_S 1
+#define LAZY_MS   200  /* what nobody waits for is written by then */
+#define WIPE_MS   1000 /* without a commit, then values of ended sandboxes leave the log */
+#define QUIET_MS  25   /* without a commit, then a log that has become long is settled */
+#define LONG_LOG  150  /* pages */
+#define LOG_PAGES 1000 /* then it is settled, quiet or not */
+#define NEVER     INT64_MAX
 
 struct write {
 	struct write *next;
 	uint64_t ticket;
 	bool durable, drop, wipes;
+	bool ends; /* only id and state count */
 	struct store_sandbox rec; /* strings owned */
 	struct store_row *rows;   /* or these, n of them; strings owned */
 	size_t n;
@@ -32,7 +39,7 @@ struct failure { /* of a ticket nobody asked about yet; few and rare */
 };
 struct store {
 	struct db *db;
-	struct db_stmt *put, *drop, *put_row, *drop_row;
+	struct db_stmt *put, *end, *drop, *put_row, *drop_row;
 	pthread_t thread;
 	bool started;
 
@@ -43,8 +50,12 @@ struct store {
 	uint64_t tickets, committed, commits;
 	struct failure *failures;
 	bool stop;
-	/* the thread's */
+	bool busy;   /* somebody uses the database: it and what follows is theirs */
+	bool urgent; /* the thread is to commit at once */
+	int64_t queued_ms, commit_ms; /* the first write that waits; the last commit */
+	int64_t wakes_ms;             /* when the thread looks again by itself */
 	bool wiped; /* the log still holds values of ended sandboxes */
+	int pages;  /* in the log */
 };
 
 static const char *const steps[] = {
@@ -100,6 +111,11 @@ static int apply(struct store *st, const struct write *w, struct err *e)
 		db_bind_text(st->drop, 1, r->id);
 		return db_run(st->drop, e);
 	}
+	if (w->ends) {
+		db_bind_int(st->end, 1, r->state);
+		db_bind_text(st->end, 2, r->id);
+		return db_run(st->end, e);
+	}
 	db_bind_text(st->put, 1, r->id);
 	db_bind_int(st->put, 2, (int64_t)r->seq);
 	db_bind_int(st->put, 3, r->state);
@@ -128,14 +144,18 @@ static void note_failure(struct store *st, const struct write *w, const struct e
 	pthread_mutex_unlock(&st->lock);
 }
 
-static void commit_batch(struct store *st, struct write *batch)
+static void commit_batch(struct store *st, struct write *batch, bool durable)
 {
 	struct err e = ERR_NULL, one = ERR_NULL;
-	bool durable = false;
 
-	for (struct write *w = batch; w; w = w->next)
-		durable |= w->durable;
-	if (db_set_durable(st->db, durable, &e) < 0 || db_exec(st->db, "BEGIN IMMEDIATE", &e) < 0)
+	if (db_set_durable(st->db, durable, &e) < 0)
+		goto all_failed;
+	if (!batch->next && !batch->rows) { /* one statement is a transaction */
+		if (apply(st, batch, &e) < 0)
+			goto all_failed;
+		return;
+	}
+	if (db_exec(st->db, "BEGIN IMMEDIATE", &e) < 0)
 		goto all_failed;
 	for (struct write *w = batch; w; w = w->next) {
 		db_exec(st->db, "SAVEPOINT one", NULL);
@@ -144,7 +164,6 @@ static void commit_batch(struct store *st, struct write *batch)
 			note_failure(st, w, &one);
 		}
 		db_exec(st->db, "RELEASE one", NULL);
-		st->wiped |= w->wipes;
 	}
 	if (db_exec(st->db, "COMMIT", &e) == 0)
 		return;
@@ -154,22 +173,92 @@ all_failed:
 		note_failure(st, w, &e);
 }
 
-/* Lock held. False: nothing came for the time after which the log is emptied. */
-static bool wait_work(struct store *st)
+static int64_t now_ms(void)
 {
-	struct timespec until;
+	struct timespec t;
 
-	if (!st->wiped) {
-		while (!st->first && !st->stop)
-			pthread_cond_wait(&st->work, &st->lock);
-		return true;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Lock held and not busy, and so again when it returns; in between neither. */
+static void commit_queue(struct store *st)
+{
+	struct write *batch = st->first, *next;
+	uint64_t upto = st->tickets;
+	bool durable = false;
+
+	for (const struct write *w = batch; w; w = w->next) {
+		durable |= w->durable;
+		st->wiped |= w->wipes;
 	}
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += CHECKPOINT_AFTER_S;
-	while (!st->first && !st->stop)
-		if (pthread_cond_timedwait(&st->work, &st->lock, &until) == ETIMEDOUT)
-			return st->first || st->stop;
-	return true;
+	st->busy = true;
+	st->urgent = false;
+	st->first = NULL;
+	st->last = &st->first;
+	pthread_mutex_unlock(&st->lock);
+	commit_batch(st, batch, durable);
+	/* The change back costs something too: not to be paid by who waits. */
+	if (!durable)
+		(void)db_set_durable(st->db, true, NULL);
+	for (; batch; batch = next) {
+		next = batch->next;
+		write_free(batch);
+	}
+	pthread_mutex_lock(&st->lock);
+	st->busy = false;
+	st->committed = upto;
+	st->commits++;
+	st->commit_ms = now_ms();
+	st->pages = db_log_pages(st->db);
+	pthread_cond_broadcast(&st->done);
+}
+
+/* The same, for the log. */
+static void settle(struct store *st)
+{
+	int rc;
+
+	st->busy = true;
+	pthread_mutex_unlock(&st->lock);
+	rc = db_settle(st->db);
+	pthread_mutex_lock(&st->lock);
+	st->busy = false;
+	if (rc == 0)
+		st->wiped = false;
+	st->commit_ms = now_ms(); /* so that a failure is tried again, but not at once */
+	st->pages = 0;
+	pthread_cond_broadcast(&st->done);
+}
+
+/* Lock held. When is there something for the thread to do? */
+static int64_t due_ms(const struct store *st)
+{
+	if (st->urgent || st->stop || st->pages >= LOG_PAGES)
+		return 0;
+	if (st->first)
+		return st->queued_ms + LAZY_MS;
+	if (st->pages >= LONG_LOG)
+		return st->commit_ms + QUIET_MS;
+	return st->wiped ? st->commit_ms + WIPE_MS : NEVER;
+}
+
+static void wake_thread(struct store *st)
+{
+	if (due_ms(st) < st->wakes_ms)
+		pthread_cond_signal(&st->work);
+}
+
+static void sleep_until(struct store *st, int64_t ms)
+{
+	struct timespec until = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
+
+	st->wakes_ms = ms;
+	if (ms == NEVER)
+		pthread_cond_wait(&st->work, &st->lock);
+	else
+		(void)pthread_cond_timedwait(&st->work, &st->lock, &until);
+	st->wakes_ms = 0;
 }
 
 static void *store_thread(void *arg)
@@ -177,29 +266,16 @@ static void *store_thread(void *arg)
 	struct store *st = arg;
 
 	pthread_mutex_lock(&st->lock);
-	for (;;) {
-		bool work = wait_work(st);
-		struct write *batch = st->first, *next;
-		uint64_t upto = st->tickets;
-		if (!batch && st->stop)
-			break;
-		st->first = NULL;
-		st->last = &st->first;
-		pthread_mutex_unlock(&st->lock);
-		if (batch)
-			commit_batch(st, batch);
-		if (!work) {
-			db_checkpoint(st->db);
-			st->wiped = false;
-		}
-		for (; batch; batch = next) {
-			next = batch->next;
-			write_free(batch);
-		}
-		pthread_mutex_lock(&st->lock);
-		st->committed = upto;
-		st->commits++;
-		pthread_cond_broadcast(&st->done);
+	while (st->first || !st->stop) {
+		int64_t due = due_ms(st);
+		if (due > now_ms())
+			sleep_until(st, due);
+		else if (st->busy)
+			pthread_cond_wait(&st->done, &st->lock);
+		else if (st->first)
+			commit_queue(st);
+		else
+			settle(st);
 	}
 	pthread_mutex_unlock(&st->lock);
 	return NULL;
@@ -233,13 +309,17 @@ int store_open(const char *state_dir, struct store **ret, struct err *e)
 			"INSERT OR REPLACE INTO sandbox(id, seq, state, created_ns,"
 			" generation, secret, boot, body, env) VALUES(?,?,?,?,?,?,?,?,?)",
 			&st->put, e) < 0 ||
+		db_prepare(st->db,
+			"UPDATE sandbox SET state = ?, secret = zeroblob(16), env = NULL"
+			" WHERE id = ?",
+			&st->end, e) < 0 ||
 		db_prepare(st->db, "DELETE FROM sandbox WHERE id = ?", &st->drop, e) < 0 ||
 		db_prepare(st->db, "INSERT OR REPLACE INTO thing(kind, key, body) VALUES(?,?,?)",
 			&st->put_row, e) < 0 ||
 		db_prepare(st->db, "DELETE FROM thing WHERE kind = ? AND key = ?", &st->drop_row,
 			e) < 0)
 		goto fail;
-	st->wiped = true; /* whatever an earlier run left in the log */
+	(void)db_settle(st->db); /* also of what an earlier run left in the log */
 	*ret = st;
 	return 0;
 fail:
@@ -265,6 +345,7 @@ void store_close(struct store *st)
 	if (st->started)
 		pthread_join(st->thread, NULL);
 	db_stmt_free(st->put);
+	db_stmt_free(st->end);
 	db_stmt_free(st->drop);
 	db_stmt_free(st->put_row);
 	db_stmt_free(st->drop_row);
@@ -279,7 +360,7 @@ void store_close(struct store *st)
 	free(st);
 }
 
-static uint64_t queue(struct store *st, struct write *w)
+static uint64_t queue(struct store *st, struct write *w, bool at_once)
 {
 	uint64_t ticket = 0;
 
@@ -287,9 +368,12 @@ static uint64_t queue(struct store *st, struct write *w)
 	start_thread(st);
 	if (st->started && !st->stop) {
 		ticket = w->ticket = ++st->tickets;
+		if (!st->first)
+			st->queued_ms = now_ms();
 		*st->last = w;
 		st->last = &w->next;
-		pthread_cond_signal(&st->work);
+		st->urgent |= at_once;
+		wake_thread(st);
 	}
 	pthread_mutex_unlock(&st->lock);
 	if (!ticket)
@@ -319,14 +403,36 @@ static struct write *write_new(const struct store_sandbox *r, bool durable)
 	return NULL;
 }
 
-uint64_t store_put_sandbox(struct store *st, const struct store_sandbox *r, bool durable)
+static uint64_t put_sandbox(
+	struct store *st, const struct store_sandbox *r, bool durable, bool at_once)
 {
 	struct write *w = write_new(r, durable);
 
 	if (!w)
 		return 0;
 	w->wipes = !r->env;
-	return queue(st, w);
+	return queue(st, w, at_once);
+}
+
+uint64_t store_put_sandbox(struct store *st, const struct store_sandbox *r, bool durable)
+{
+	return put_sandbox(st, r, durable, durable);
+}
+
+uint64_t store_put_awaited(struct store *st, const struct store_sandbox *r)
+{
+	return put_sandbox(st, r, true, false);
+}
+
+uint64_t store_end_awaited(struct store *st, const char *id, int state)
+{
+	struct store_sandbox r = { .id = id, .state = state };
+	struct write *w = write_new(&r, true);
+
+	if (!w)
+		return 0;
+	w->ends = w->wipes = true;
+	return queue(st, w, false);
 }
 
 uint64_t store_drop_sandbox(struct store *st, const char *id, bool durable)
@@ -337,7 +443,7 @@ uint64_t store_drop_sandbox(struct store *st, const char *id, bool durable)
 	if (!w)
 		return 0;
 	w->drop = w->wipes = true;
-	return queue(st, w);
+	return queue(st, w, durable);
 }
 
 static struct write *rows_new(const struct store_row *rows, size_t n)
@@ -366,7 +472,7 @@ uint64_t store_put_rows(struct store *st, const struct store_row *rows, size_t n
 	if (!w)
 		return 0;
 	w->durable = durable;
-	return queue(st, w);
+	return queue(st, w, durable);
 }
 
 int store_load_rows(struct store *st, const char *kind,
@@ -396,7 +502,11 @@ int store_wait(struct store *st, uint64_t ticket, struct err *e)
 		return err_set(e, ERR_UNAVAILABLE, "out of memory");
 	pthread_mutex_lock(&st->lock);
 	while (st->committed < ticket)
-		pthread_cond_wait(&st->done, &st->lock);
+		if (st->busy)
+			pthread_cond_wait(&st->done, &st->lock);
+		else
+			commit_queue(st);
+	wake_thread(st);
 	for (p = &st->failures; *p && (*p)->ticket != ticket; p = &(*p)->next)
 		;
 	if (*p) {

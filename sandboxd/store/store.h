@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The daemon's records in <state>/records.db. One thread owns the database; callers hand it writes and
- * wait, so that many who wait share one sync of the disk (group commit).
+/* The daemon's records in <state>/records.db. Writes are queued, and the first who waits for one commits
+ * all that are, so that many who wait share one sync of the disk (group commit).
  * Locks: the store's own queue lock comes after every lock of the core. */
 #ifndef SANDBOXD_STORE_STORE_H
 #define SANDBOXD_STORE_STORE_H
@@ -35,6 +35,10 @@ void store_close(struct store *st);
 /* Tickets number the writes. 0: could not be queued (out of memory). The record is copied.
  * durable=false: need not reach the disk before the next durable one; nobody waits for it. */
 uint64_t store_put_sandbox(struct store *st, const struct store_sandbox *r, bool durable);
+/* As durable=true; the caller comes to store_wait within moments and does the work there itself. */
+uint64_t store_put_awaited(struct store *st, const struct store_sandbox *r);
+/* A record that is there becomes one of an ended sandbox: this state, no secret, no values. Awaited too. */
+uint64_t store_end_awaited(struct store *st, const char *id, int state);
 uint64_t store_drop_sandbox(struct store *st, const char *id, bool durable);
 /* Everything else that is kept: images, layers, snapshots, volumes. One row a thing, the body is the JSON of
  * the module that owns the kind. */
@@ -48,7 +52,8 @@ uint64_t store_put_rows(struct store *st, const struct store_row *rows, size_t n
 int store_load_rows(struct store *st, const char *kind,
 	int (*each)(void *arg, const char *key, const char *body, struct err *e), void *arg,
 	struct err *e);
-/* Waits until the durable write of this ticket is on the disk; -1 when it failed. Once a ticket. */
+/* Commits, or waits until another has, the durable write of this ticket; -1 when it failed. Once a
+ * ticket. */
 int store_wait(struct store *st, uint64_t ticket, struct err *e);
 
 /* Before the first write only: every record in order of creation. `each` returning -1 stops. */
