@@ -154,6 +154,7 @@ void guest_shutdown(struct guest *g)
 	for (struct call *c = g->calls; c; c = c->next)
 		(void)shutdown(c->fd, SHUT_RDWR);
 	pthread_mutex_unlock(&g->lock);
+	hub_mute(g->hub, &g->events); /* its end is no news */
 }
 
 static void call_unlink(struct guest *g, struct call *c)

@@ -167,6 +167,11 @@ int hub_add(struct guest_hub *h, struct hub_entry *en, struct err *e)
 	return r ? err_sys(e, r, "events of a sandbox") : 0;
 }
 
+void hub_mute(struct guest_hub *h, const struct hub_entry *en)
+{
+	(void)epoll_ctl(h->epoll, EPOLL_CTL_DEL, en->fd, NULL);
+}
+
 void hub_remove(struct guest_hub *h, struct hub_entry *en)
 {
 	pthread_mutex_lock(&h->lock);

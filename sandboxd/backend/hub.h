@@ -16,6 +16,8 @@ struct hub_entry {
 	struct proto_frame frames[64];
 };
 int hub_add(struct guest_hub *h, struct hub_entry *e_, struct err *e);
+/* Nothing new is read for it; what is under way may still call back. */
+void hub_mute(struct guest_hub *h, const struct hub_entry *e_);
 /* No callback runs for it afterwards; waits for one under way unless called from one. */
 void hub_remove(struct guest_hub *h, struct hub_entry *e_);
 

@@ -105,6 +105,11 @@ static void keep_as_ended(struct restore *re, struct sandbox *s, bool was_live)
 	s->ended = true;
 	if (s->run_dirfd >= 0)
 		proc_restore(s, false, NULL);
+	/* the server may have gone between an end and the cleaning up after it */
+	if (!sandbox_clean_run_dir(s, false)) {
+		close_p(&s->run_dirfd);
+		s->run_dirfd = -1;
+	}
 	pthread_mutex_lock(&s->lock);
 	proc_sandbox_ended(s);
 	for (size_t i = 0; i < s->env.n; i++)

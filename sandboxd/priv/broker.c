@@ -108,12 +108,14 @@ void op_keep(struct broker *b, const struct priv_req *q, int fd)
 	broker_answer(b, q->op, q->tag, &f, NULL);
 }
 
-static bool group_populated(const struct broker *b, uint32_t block)
+/* The shim lingers when init has gone, so init is what has to be there. On v1 it is all there is. */
+static bool guest_populated(const struct broker *b, uint32_t block)
 {
-	char group[BOX_NAME_MAX];
+	char group[BOX_NAME_MAX], guest[BOX_NAME_MAX + 8];
 
 	box_group(group, block);
-	return cg_populated(&b->env.cg, group);
+	snprintf(guest, sizeof(guest), "%s%s", group, b->env.cg.base2 < 0 ? "" : "/guest");
+	return cg_populated(&b->env.cg, guest);
 }
 
 void op_alive(struct broker *b, const struct priv_req *q, int fd)
@@ -126,7 +128,7 @@ void op_alive(struct broker *b, const struct priv_req *q, int fd)
 		fail_set(&f, EINVAL, "id");
 	else if (ends_has(b, q->id) || record_read(b->env.boxes, q->id, &box) < 0 ||
 		 box.generation != q->generation || !record_alive(&box, b->env.boot) ||
-		 !group_populated(b, box.block))
+		 !guest_populated(b, box.block))
 		fail_set(&f, ESRCH, "no runtime of this sandbox");
 	broker_answer(b, q->op, q->tag, &f, NULL);
 }

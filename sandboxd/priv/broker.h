@@ -13,7 +13,7 @@
 #include <stdbool.h>
 
 #define BROKER_SPARES   4     /* sandboxes kept ready in the shape that was asked for last */
-#define BROKER_BUILDING 2     /* of which so many are made at the same time */
+#define BROKER_BUILDING 3     /* of which so many are made at the same time */
 #define BROKER_END_MS   10000 /* a killed sandbox that is not gone by then is an error */
 
 enum job_kind { JOB_BUILD, JOB_IMPORT, JOB_END, JOB_FREEZE, JOB_WORK };
@@ -47,6 +47,7 @@ struct job {
 	struct work work; /* JOB_WORK; without a pid it waits for its turn */
 	bool sweep;
 	int64_t since_ms;
+	int64_t check_ms; /* when to look without having been called */
 	int64_t rest_ms; /* when the shim and the worker are to be killed; 0: not put off */
 	/* who waits, and what is answered */
 	uint32_t op;

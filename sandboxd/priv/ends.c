@@ -15,7 +15,12 @@
 #include <string.h>
 #include <sys/socket.h>
 
+<<<<<<< HEAD
+#define REST_AFTER_MS  15
+#define CHECK_EVERY_MS 20
+=======
 #define REST_AFTER_MS 15
+>>>>>>> origin/main
 
 static struct job *find(const struct broker *b, const char *id)
 {
@@ -116,8 +121,12 @@ static void advance(struct broker *b, struct job *j)
 	}
 	if (j->rest_ms)
 		return;
+<<<<<<< HEAD
+	if (j->guest_gone && !j->clearing && !populated(b, j))
+=======
 	/* A snapshot that is being taken is finished first. */
 	if (j->guest_gone && !j->clearing && !works_seal(b, j->id) && !populated(b, j))
+>>>>>>> origin/main
 		give_to_janitor(b, j);
 }
 
@@ -161,11 +170,17 @@ bool ends_pending(const struct broker *b)
 	return false;
 }
 
+/* Called in every round, of which there are many: each job is looked at now and then only. */
 void ends_check(struct broker *b)
 {
-	for (struct job *j = b->jobs; j; j = j->next)
-		if (j->kind == JOB_END && broker_now_ms() - j->since_ms >= 20)
-			check_one(b, j);
+	int64_t now = broker_now_ms();
+
+	for (struct job *j = b->jobs; j; j = j->next) {
+		if (j->kind != JOB_END || now < (j->rest_ms ? j->rest_ms : j->check_ms))
+			continue;
+		j->check_ms = now + CHECK_EVERY_MS;
+		check_one(b, j);
+	}
 }
 
 static void sweep_done(struct broker *b)
@@ -237,6 +252,7 @@ static struct job *new_end(struct broker *b, const char *id, bool has_block, uin
 	snprintf(j->id, sizeof(j->id), "%s", id);
 	j->has_block = has_block;
 	j->block = block;
+	j->check_ms = j->since_ms + CHECK_EVERY_MS;
 	kill_group(b, j);
 	return j;
 }

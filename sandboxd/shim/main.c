@@ -18,10 +18,12 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <time.h>
 
 #define TURN_EVENTS 32
 #define RETRY_MS 50 /* a start that found no room */
 #define SWEEP_MS 1000 /* cgroups that were busy */
+#define LINGER_MS 50  /* between the end of the sandbox and ours */
 
 int source_watch(struct shim *s, struct source *src, uint32_t events)
 {
@@ -155,6 +157,19 @@ static int set_up(struct shim *s)
 	return greet_init(s);
 }
 
+/* We hold the last of the sandbox's mounts and its network, and the kernel takes them down as we exit.
+ * Who waits for the guest's end shall not wait for that, so it comes a little later; the front, if it
+ * still listens, learns at once that we are gone. */
+static void linger(struct shim *s)
+{
+	struct timespec pause = { .tv_nsec = LINGER_MS * 1000000 };
+
+	source_close(s, &s->listen);
+	while (s->conns)
+		conn_close(s, s->conns);
+	(void)nanosleep(&pause, NULL);
+}
+
 int main(void)
 {
 	static struct shim s;
@@ -167,5 +182,7 @@ int main(void)
 		turn(&s);
 	if (s.boot.flags & SHIM_FAKE)
 		mark_kill(mark_of((pid_t)s.boot.init_pid, 0), true);
+	else
+		linger(&s);
 	return 0;
 }

@@ -426,6 +426,14 @@ static void a_sandbox_whose_shim_dies_has_failed(void **state)
 	free(id);
 }
 
+static bool is_there(const char *id)
+{
+	_cleanup_answer_ struct answer a = rig_send(
+		rig, "GET", rig_path("/v1/sandboxes/%s", id), NULL, NULL, NULL, 0);
+
+	return a.status == 200;
+}
+
 static void the_hundred_newest_ended_ones_are_kept(void **state)
 {
 	struct rig *own = rig_new(NULL), *outer = rig;
@@ -439,6 +447,8 @@ static void the_hundred_newest_ended_ones_are_kept(void **state)
 	delete (second);
 	for (int i = 0; i < 99; i++)
 		delete (rig_sandbox(rig, NULL));
+	for (int i = 0; i < 500 && is_there(first); i++)
+		usleep(10000);
 	rig_refuses(rig, "GET", rig_path("/v1/sandboxes/%s", first), NULL, 404, "not_found");
 	rig_refuses(rig, "GET", "/v1/sandboxes/the-first", NULL, 404, "not_found");
 	assert_true(in_state(second, "terminated"));

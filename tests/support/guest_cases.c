@@ -566,6 +566,8 @@ static void when_a_part_dies_the_sandbox_is_gone(struct guest_rig *r, enum rig_p
 	assert_true(box_wait_gone(b, 5000));
 	assert_true(wait_count(nap(3), 0, 5000));
 	assert_int_equal(guest_signal(b->guest, num, SIGTERM, false, &e), -1);
+	for (int i = 0; i < 500 && r->ops->alive(r->backend, b->id, b->generation); i++)
+		usleep(10000);
 	assert_false(r->ops->alive(r->backend, b->id, b->generation));
 	box_read(b, num, &o);
 	if (which == RIG_INIT) {
