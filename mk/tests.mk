@@ -34,7 +34,7 @@ $(O)/tests/linux/root/build.o: sandboxd/priv/build.c
 $(O)/tests/linux/bare/filter.o: sandboxd/priv/filter.c
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(ALL_CFLAGS) -DFILTERS_USED=0 -c -o $@ $<
+	$(Q)$(CC) $(ALL_CFLAGS) -DFILTER_USED=0 -c -o $@ $<
 PRIV_OBJS := $(call objs,sandboxd/priv common/sys)
 # root: guest processes are guest root; bare: and there is no system call filter.
 $(O)/tests/linux/root/sbx-priv: $(O)/tests/linux/root/build.o $(filter-out %/priv/build.o,$(PRIV_OBJS))

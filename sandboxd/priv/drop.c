@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Capabilities, ids, keyring, limits and filters of init and the file worker. */
+/* Capabilities, ids, keyring, limits and filter of init and the file worker. */
 #include "sandboxd/priv/drop.h"
 
 #include "common/sys/mem.h"

@@ -1,204 +1,208 @@
 /* SPDX-License-Identifier: MIT */
-/* Two stacked filters, the stricter answer wins: one lists the calls, the other refuses arguments.
- * Arguments are compared in 32 bits, which is what the kernel looks at: a value with high bits set
- * is no way round. */
+/* One program in three parts: the machine's own calls only; calls whose arguments matter; a search
+ * through ranges of numbers that get the same answer. Numbers that belong together mostly are allowed
+ * together, so the ranges are few. Arguments are compared in 32 bits, which is what the kernel looks
+ * at: a value with high bits set is no way round. */
 #include "sandboxd/priv/filter.h"
 
 #include "common/sys/mem.h"
 
+#include <endian.h>
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <seccomp.h>
-#include <stdio.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
-#define LOW        0xffffffffu
-#define FILTER_MAX (64 * 1024)
-#ifndef FILTERS_USED /* the hardening tests build one without: the next barrier must hold alone */
-#define FILTERS_USED FILTER_KINDS
+#ifndef FILTER_USED /* the hardening tests build one without: the next barrier must hold alone */
+#define FILTER_USED 1
 #endif
+#define CALLS_MAX  1024
+#define NO_CALL    0xffffffffu /* a tracer has a call skipped */
+#define X32_BIT    0x40000000u
+#define ERRNO(e)   (SECCOMP_RET_ERRNO | (e))
+#define FAR        200 /* a jump reaches 255 instructions */
+#define NAMESPACES                                                                                 \
+	(CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER |             \
+		CLONE_NEWPID | CLONE_NEWNET)
+#define TIME_NAMESPACE 0x80u /* unshare only: these bits are the exit signal of clone */
+#define LOW_WORD       (__BYTE_ORDER == __LITTLE_ENDIAN ? 0 : 4)
 
 struct call {
 	const char *name;
 	uint32_t action;
 };
 static const struct call calls[] = {
-#define ALLOW(n) { #n, SCMP_ACT_ALLOW },
-#define DENY(n)  { #n, SCMP_ACT_ERRNO(EPERM) },
+#define ALLOW(n) { #n, SECCOMP_RET_ALLOW },
+#define DENY(n)  { #n, ERRNO(EPERM) },
 #include "sandboxd/priv/syscalls.def"
 #undef ALLOW
 #undef DENY
 };
 
-static const uint64_t namespace_flags[] = { CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS,
-	CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET };
-#define TIME_NAMESPACE 0x80u /* unshare only: these bits are the exit signal of clone */
-
-static int add_calls(scmp_filter_ctx c)
+/* Past the end nothing is written, but counted: filter_compile sees that it was too much. */
+static unsigned put(struct filter *p, unsigned code, uint32_t k, uint8_t jt, uint8_t jf)
 {
-	for (size_t i = 0; i < ARRAY_LEN(calls); i++) {
-		int nr = seccomp_syscall_resolve_name(calls[i].name);
-		if (nr == __NR_SCMP_ERROR || nr < 0)
-			continue;
-		int r = seccomp_rule_add(c, calls[i].action, nr, 0);
-		if (r < 0)
-			return r;
-	}
-	return 0;
+	if (p->len < FILTER_MAX)
+		p->code[p->len] = (struct sock_filter){ (unsigned short)code, jt, jf, k };
+	return p->len++;
 }
 
-static int refuse_bits(scmp_filter_ctx c, int nr, uint64_t bits)
+static void load(struct filter *p, size_t offset)
 {
-	return seccomp_rule_add(
-		c, SCMP_ACT_ERRNO(EPERM), nr, 1, SCMP_A0(SCMP_CMP_MASKED_EQ, bits, bits));
+	put(p, BPF_LD | BPF_W | BPF_ABS, (uint32_t)offset, 0, 0);
 }
 
-static int add_namespaces(scmp_filter_ctx c)
+static void load_arg(struct filter *p, size_t n)
 {
-	int r = refuse_bits(c, SCMP_SYS(unshare), TIME_NAMESPACE);
-
-	for (size_t i = 0; i < ARRAY_LEN(namespace_flags) && r == 0; i++) {
-		r = refuse_bits(c, SCMP_SYS(unshare), namespace_flags[i]);
-		if (r == 0)
-			r = refuse_bits(c, SCMP_SYS(clone), namespace_flags[i]);
-	}
-	return r;
+	load(p, offsetof(struct seccomp_data, args) + n * 8 + LOW_WORD);
 }
 
-static int add_ioctls(scmp_filter_ctx c)
+static void answer(struct filter *p, uint32_t action)
 {
-	static const uint64_t refused[] = { TIOCSTI, TIOCLINUX };
-	int r = 0;
-
-	for (size_t i = 0; i < ARRAY_LEN(refused) && r == 0; i++)
-		r = seccomp_rule_add(c, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1,
-			SCMP_A1(SCMP_CMP_MASKED_EQ, LOW, refused[i]));
-	return r;
+	put(p, BPF_RET | BPF_K, action, 0, 0);
 }
 
-/* unix, inet, inet6, and netlink for routes; every other family, bit by bit of its number */
-static int add_families(scmp_filter_ctx c, int nr)
+/* Answers when the loaded value passes the test; else goes on. */
+static void answer_if(struct filter *p, unsigned test, uint32_t value, uint32_t action)
 {
-	int r = 0;
-
-	for (uint64_t family = 0; family < 64 && r == 0; family++)
-		if (family != AF_UNIX && family != AF_INET && family != AF_INET6 &&
-			family != AF_NETLINK)
-			r = seccomp_rule_add(c, SCMP_ACT_ERRNO(EAFNOSUPPORT), nr, 1,
-				SCMP_A0(SCMP_CMP_MASKED_EQ, LOW, family));
-	for (uint64_t bit = 64; bit < LOW && r == 0; bit <<= 1)
-		r = seccomp_rule_add(c, SCMP_ACT_ERRNO(EAFNOSUPPORT), nr, 1,
-			SCMP_A0(SCMP_CMP_MASKED_EQ, bit, bit));
-	return r;
+	put(p, BPF_JMP | test | BPF_K, value, 0, 1);
+	answer(p, action);
 }
 
-static int add_netlink(scmp_filter_ctx c)
-{
-	int r = 0;
-
-	for (uint64_t proto = 1; proto < 64 && r == 0; proto++)
-		r = seccomp_rule_add(c, SCMP_ACT_ERRNO(EPROTONOSUPPORT), SCMP_SYS(socket), 2,
-			SCMP_A0(SCMP_CMP_MASKED_EQ, LOW, AF_NETLINK),
-			SCMP_A2(SCMP_CMP_MASKED_EQ, LOW, proto));
-	return r;
-}
+/* --- calls whose arguments matter ------------------------------------------------------------ */
 
 /* clone3 hides its flags in memory: ENOSYS, and the C library falls back to clone. */
-static int add_args(scmp_filter_ctx c)
+static void rule_clone(struct filter *p)
 {
-	int r = add_namespaces(c);
-
-	if (r == 0)
-		r = add_ioctls(c);
-	if (r == 0)
-		r = add_families(c, SCMP_SYS(socket));
-	if (r == 0)
-		r = add_families(c, SCMP_SYS(socketpair));
-	return r == 0 ? add_netlink(c) : r;
+	load_arg(p, 0);
+	answer_if(p, BPF_JSET, NAMESPACES, ERRNO(EPERM));
+	answer(p, SECCOMP_RET_ALLOW);
 }
 
-static int export(uint32_t fallback, int (*fill)(scmp_filter_ctx c), int fd)
+static void rule_unshare(struct filter *p)
 {
-	scmp_filter_ctx c = seccomp_init(fallback);
-	int r = c ? seccomp_attr_set(c, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS) : -ENOMEM;
-
-	if (r == 0)
-		r = seccomp_attr_set(c, SCMP_FLTATR_CTL_OPTIMIZE, 2);
-	if (r == 0)
-		r = fill(c);
-	if (r == 0)
-		r = seccomp_export_bpf(c, fd);
-	seccomp_release(c);
-	return r;
+	load_arg(p, 0);
+	answer_if(p, BPF_JSET, NAMESPACES | TIME_NAMESPACE, ERRNO(EPERM));
+	answer(p, SECCOMP_RET_ALLOW);
 }
 
-static int export_kind(enum filter_kind k, int fd)
+static void rule_ioctl(struct filter *p)
 {
-	if (k == FILTER_CALLS)
-		return export(SCMP_ACT_ERRNO(ENOSYS), add_calls, fd);
-	return export(SCMP_ACT_ALLOW, add_args, fd);
+	load_arg(p, 1);
+	answer_if(p, BPF_JEQ, TIOCSTI, ERRNO(EPERM));
+	answer_if(p, BPF_JEQ, TIOCLINUX, ERRNO(EPERM));
+	answer(p, SECCOMP_RET_ALLOW);
 }
 
-static int run_export(const int fds[FILTER_KINDS])
+/* unix, inet, inet6, and netlink for routes */
+static void rule_socket(struct filter *p)
 {
-	pid_t pid = fork();
-	int status;
+	load_arg(p, 0);
+	answer_if(p, BPF_JEQ, AF_UNIX, SECCOMP_RET_ALLOW);
+	answer_if(p, BPF_JEQ, AF_INET, SECCOMP_RET_ALLOW);
+	answer_if(p, BPF_JEQ, AF_INET6, SECCOMP_RET_ALLOW);
+	put(p, BPF_JMP | BPF_JEQ | BPF_K, AF_NETLINK, 1, 0);
+	answer(p, ERRNO(EAFNOSUPPORT));
+	load_arg(p, 2);
+	answer_if(p, BPF_JEQ, 0, SECCOMP_RET_ALLOW);
+	answer(p, ERRNO(EPROTONOSUPPORT));
+}
 
-	if (pid < 0)
-		return -errno;
-	if (pid == 0) {
-		int r = 0;
-		for (int k = 0; k < FILTER_KINDS && r == 0; k++)
-			r = export_kind(k, fds[k]);
-		_exit(-r & 0xff);
+static const struct {
+	const char *name;
+	void (*emit)(struct filter *p);
+} rules[] = { { "clone", rule_clone }, { "unshare", rule_unshare }, { "ioctl", rule_ioctl },
+	{ "socket", rule_socket }, { "socketpair", rule_socket } };
+
+static int add_rules(struct filter *p)
+{
+	for (size_t i = 0; i < ARRAY_LEN(rules); i++) {
+		int nr = seccomp_syscall_resolve_name(rules[i].name);
+		if (nr < 0)
+			return -ENOSYS; /* every architecture has these */
+		unsigned skip = put(p, BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)nr, 0, 0);
+		rules[i].emit(p);
+		if (p->len < FILTER_MAX)
+			p->code[skip].jf = (uint8_t)(p->len - skip - 1);
+		load(p, offsetof(struct seccomp_data, nr));
 	}
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
-	return WIFEXITED(status) ? -WEXITSTATUS(status) : -EIO;
+	return 0;
 }
 
-static int map_program(int fd, struct sock_fprog *ret)
-{
-	off_t size = lseek(fd, 0, SEEK_END);
-	void *p;
+/* --- the list of calls ----------------------------------------------------------------------- */
 
-	if (size <= 0 || size > FILTER_MAX)
-		return -EIO;
-	p = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0);
-	if (p == MAP_FAILED)
-		return -errno;
-	ret->filter = p;
-	ret->len = (unsigned short)((size_t)size / sizeof(struct sock_filter));
-	return 0;
+struct range {
+	uint32_t from, action; /* up to the next range */
+};
+
+static size_t make_ranges(struct range r[CALLS_MAX])
+{
+	static uint32_t actions[CALLS_MAX];
+	size_t n = 0;
+
+	for (size_t i = 0; i < CALLS_MAX; i++)
+		actions[i] = ERRNO(ENOSYS);
+	for (size_t i = 0; i < ARRAY_LEN(calls); i++) {
+		int nr = seccomp_syscall_resolve_name(calls[i].name);
+		if (nr >= 0 && nr < CALLS_MAX)
+			actions[nr] = calls[i].action;
+	}
+	/* The last number is no call, so what lies past it is ENOSYS too. */
+	actions[CALLS_MAX - 1] = ERRNO(ENOSYS);
+	for (uint32_t i = 0; i < CALLS_MAX; i++)
+		if (n == 0 || r[n - 1].action != actions[i])
+			r[n++] = (struct range){ i, actions[i] };
+	return n;
+}
+
+static int search(struct filter *p, const struct range *r, size_t n)
+{
+	size_t half = n / 2;
+
+	if (n == 1) {
+		answer(p, r->action);
+		return 0;
+	}
+	unsigned jump = put(p, BPF_JMP | BPF_JGE | BPF_K, r[half].from, 0, 0);
+	int e = search(p, r, half);
+	if (e == 0 && (p->len > FILTER_MAX || p->len - jump - 1 > FAR))
+		return -E2BIG;
+	if (e == 0)
+		p->code[jump].jt = (uint8_t)(p->len - jump - 1);
+	return e == 0 ? search(p, r + half, n - half) : e;
 }
 
 int filter_compile(struct filter *ret, struct fail *f)
 {
-	int fds[FILTER_KINDS] = { -1, -1 }, r = 0;
+	static struct range ranges[CALLS_MAX];
+	int r;
 
-	for (int k = 0; k < FILTER_KINDS; k++)
-		fds[k] = memfd_create("sbx-filter", MFD_CLOEXEC);
-	r = run_export(fds);
-	for (int k = 0; k < FILTER_KINDS; k++) {
-		if (r == 0)
-			r = map_program(fds[k], &ret->prog[k]);
-		close_p(&fds[k]);
-	}
+	ret->len = 0;
+	load(ret, offsetof(struct seccomp_data, arch));
+	put(ret, BPF_JMP | BPF_JEQ | BPF_K, seccomp_arch_native(), 1, 0);
+	answer(ret, SECCOMP_RET_KILL_PROCESS);
+	load(ret, offsetof(struct seccomp_data, nr));
+	answer_if(ret, BPF_JEQ, NO_CALL, ERRNO(ENOSYS));
+	answer_if(ret, BPF_JGE, X32_BIT, SECCOMP_RET_KILL_PROCESS);
+	r = add_rules(ret);
+	if (r == 0)
+		r = search(ret, ranges, make_ranges(ranges));
+	if (r == 0 && ret->len > FILTER_MAX)
+		r = -E2BIG;
 	return r < 0 ? fail_set(f, r, "compile the system call filter") : 0;
 }
 
 int filter_install(const struct filter *flt)
 {
+	struct sock_fprog prog = { flt->len, (struct sock_filter *)(size_t)flt->code };
+
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return -errno;
-	/* The argument filter last: it is looked at first, and prctl stays allowed by both. */
-	for (int k = 0; k < FILTERS_USED; k++)
-		if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &flt->prog[k]) < 0)
-			return -errno;
+	if (FILTER_USED && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)
+		return -errno;
 	return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The system call filters of guest processes, compiled once at start into plain programs: putting
- * them on costs two calls and nothing is computed for a sandbox. */
+/* The system call filter of guest processes, compiled once at start into a plain program. It is kept
+ * short, because the kernel translates it for every sandbox anew, and keeps that in memory. */
 #ifndef SANDBOXD_PRIV_FILTER_H
 #define SANDBOXD_PRIV_FILTER_H
 
@@ -8,15 +8,15 @@
 
 #include <linux/filter.h>
 
-enum filter_kind { FILTER_CALLS, FILTER_ARGS, FILTER_KINDS };
+#define FILTER_MAX 1024
+
 struct filter {
-	struct sock_fprog
-		prog[FILTER_KINDS]; /* the list of calls; what their arguments may not be */
+	unsigned short len;
+	struct sock_filter code[FILTER_MAX];
 };
 
-/* Compiles in a child process, so that the memory that takes is not carried by every fork. */
 int filter_compile(struct filter *ret, struct fail *f);
-/* no_new_privs, then both filters, on the calling process. */
+/* no_new_privs, then the filter, on the calling process. */
 int filter_install(const struct filter *flt);
 
 #endif
