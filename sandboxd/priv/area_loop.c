@@ -21,8 +21,9 @@
 #define JOURNAL_MB      8 /* beside what a volume holds */
 #define TEMPLATE_MAX_MB (16 * 1024 * 1024)
 
-/* A sandbox's own disk is of no use after a power loss and does without a journal. */
-static int mke2fs(const char *path, const struct area_spec *a, struct fail *f)
+/* A sandbox's own disk is of no use after a power loss and does without a journal. skel: a folder whose
+ * content is put into it. */
+static int mke2fs(const char *path, const char *skel, const struct area_spec *a, struct fail *f)
 {
 	int64_t disk_mb = a->disk_mb;
 	int64_t inodes = disk_mb * 16 < 16384 ? 16384 : disk_mb * 16;
@@ -31,10 +32,15 @@ static int mke2fs(const char *path, const struct area_spec *a, struct fail *f)
 		(char[]){ "ext4" }, (char[]){ "-b" }, (char[]){ "4096" }, (char[]){ "-m" },
 		(char[]){ "0" }, (char[]){ "-N" }, count, (char[]){ "-O" },
 		a->volume ? (char[]){ VOLUME_FEATURES } : (char[]){ "^has_journal," FEATURES },
+<<<<<<< HEAD
+		(char[]){ "-E" }, (char[]){ "lazy_itable_init=1,nodiscard,root_owner=0:0" },
+		(char[]){ "-d" }, (char *)(size_t)skel, (char *)(size_t)path, NULL };
+=======
 		(char[]){ "-E" },
 		(char[]){ "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0" },
 		(char *)(size_t)path, a->volume ? (char[]){ "-J" } : NULL,
 		(char[]){ "size=8" /* JOURNAL_MB */ }, NULL };
+>>>>>>> origin/main
 	pid_t pid;
 	int status, r;
 
@@ -49,24 +55,58 @@ static int mke2fs(const char *path, const struct area_spec *a, struct fail *f)
 	return 0;
 }
 
+/* The overlay's folders: made once here, not for every sandbox. */
+static int make_skeleton(const struct area_store *s, const char *name, bool volume)
+{
+	int dir = dir_make(s->templates, name, 0700), r = 0;
+
+	if (dir < 0 || volume)
+		return dir;
+	if ((mkdirat(dir, "upper", 0755) < 0 && errno != EEXIST) ||
+		(mkdirat(dir, "work", 0700) < 0 && errno != EEXIST) ||
+		fchmodat(dir, "upper", 0755, 0) < 0)
+		r = -errno;
+	if (r < 0)
+		close(dir);
+	return r < 0 ? r : dir;
+}
+
+static void drop_skeleton(const struct area_store *s, const char *name, int dir)
+{
+	(void)unlinkat(dir, "upper", AT_REMOVEDIR);
+	(void)unlinkat(dir, "work", AT_REMOVEDIR);
+	(void)unlinkat(s->templates, name, AT_REMOVEDIR);
+}
+
 static int make_template(
 	const struct area_store *s, const char *name, const struct area_spec *a, struct fail *f)
 {
-	char tmp[64], path[64];
+	char tmp[64], dir[64], path[64], skel[64];
 	int r;
 
 	snprintf(tmp, sizeof(tmp), "%s.%d.tmp", name, (int)getpid());
+	snprintf(dir, sizeof(dir), "%s.%d.dir", name, (int)getpid());
 	_cleanup_close_ int fd =
 		openat(s->templates, tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return fail_set(f, errno, "make an area template");
+<<<<<<< HEAD
+	_cleanup_close_ int from = make_skeleton(s, dir, a->volume);
+	if (from < 0)
+		r = fail_set(f, from, "make an area template");
+	else if (ftruncate(fd, a->disk_mb << 20) < 0)
+=======
 	if (ftruncate(fd, (a->disk_mb + (a->volume ? JOURNAL_MB : 0)) << 20) < 0)
+>>>>>>> origin/main
 		r = fail_set(f, errno, "size an area template");
 	else {
 		/* mke2fs gets the file by a name that is ours: /proc/<our pid>/fd/N. */
 		snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)getpid(), fd);
-		r = mke2fs(path, a, f);
+		snprintf(skel, sizeof(skel), "/proc/%d/fd/%d", (int)getpid(), from);
+		r = mke2fs(path, skel, a, f);
 	}
+	if (from >= 0)
+		drop_skeleton(s, dir, from);
 	if (r == 0 && renameat(s->templates, tmp, s->templates, name) < 0)
 		r = fail_set(f, errno, "name an area template");
 	if (r < 0)
@@ -82,7 +122,7 @@ static int open_template(const struct area_store *s, const struct area_spec *a, 
 
 	if (disk_mb <= 0 || disk_mb > TEMPLATE_MAX_MB)
 		return fail_set(f, EINVAL, "area of %lld MiB", (long long)disk_mb);
-	snprintf(name, sizeof(name), "ext4%s-%lld", a->volume ? "j" : "", (long long)disk_mb);
+	snprintf(name, sizeof(name), "%s-%lld", a->volume ? "ext4j" : "area", (long long)disk_mb);
 	fd = open_below(s->templates, name, O_RDONLY, 0);
 	if (fd != -ENOENT)
 		return fd < 0 ? fail_set(f, fd, "open an area template") : fd;

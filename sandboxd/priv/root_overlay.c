@@ -119,7 +119,9 @@ static int make_overlay(const struct root_spec *s)
 	_cleanup_close_ int upper = -1, work = -1;
 	int mnt, r;
 
-	if (mkdirat(s->area, "upper", 0755) < 0 || mkdirat(s->area, "work", 0700) < 0)
+	/* the loop provider's areas are born with them */
+	if ((mkdirat(s->area, "upper", 0755) < 0 && errno != EEXIST) ||
+		(mkdirat(s->area, "work", 0700) < 0 && errno != EEXIST))
 		return -errno;
 	upper = root_open_in(s->area, "upper", O_DIRECTORY);
 	work = root_open_in(s->area, "work", O_DIRECTORY);
