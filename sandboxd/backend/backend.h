@@ -105,8 +105,8 @@ struct backend_ops {
 		struct err *e);
 	/* An import of it that is under way ends with a failure first. */
 	int (*layer_drop)(struct backend *b, uint32_t num, struct err *e);
-	/* Sandboxes on this chain, of the default sizes, are likely to be asked for: some may be made ahead. */
-	void (*expect)(struct backend *b, const struct backend_chain *chain);
+	/* Sandboxes of this shape (chain, sizes, egress) are likely to be asked for: some may be made ahead. */
+	void (*expect)(struct backend *b, const struct backend_spec *shape);
 	/* Before sweep: which layers and volumes have a record; sweep removes the others. */
 	int (*keep_layers)(struct backend *b, const uint32_t *nums, size_t n, struct err *e);
 	int (*keep_volumes)(struct backend *b, const uint32_t *nums, size_t n, struct err *e);

@@ -6,6 +6,7 @@
 #include "sandboxd/backend/backend.h"
 #include "sandboxd/backend/linux/ask.h"
 #include "sandboxd/backend/linux/disk.h"
+#include "sandboxd/backend/linux/images.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -220,6 +221,17 @@ static int linux_image_ensure(
 	return copy_env(ret, e);
 }
 
+static int linux_layer_import(struct backend *b, uint32_t num, enum backend_layer_kind kind,
+	const struct backend_chain *below, int fd, int64_t *bytes, bool *covers, struct err *e)
+{
+	return images_layer_import(b->ask, num, kind, below, fd, bytes, covers, e);
+}
+
+static void linux_expect(struct backend *b, const struct backend_spec *shape)
+{
+	images_expect(b->ask, shape);
+}
+
 /* --- sandboxes ------------------------------------------------------------------------------- */
 
 static int linux_destroy(struct backend *b, const char *id, struct err *e)
@@ -424,6 +436,8 @@ const struct backend_ops linux_backend = {
 	.alive = linux_alive,
 	.sweep = linux_sweep,
 	.image_ensure = linux_image_ensure,
+	.layer_import = linux_layer_import,
+	.expect = linux_expect,
 	.meter = linux_meter,
 	.layer_drop = disk_layer_drop,
 	.keep_layers = disk_keep_layers,
