@@ -15,6 +15,7 @@
 #define BOX_ID_STEP   65536u
 #define BOX_BLOCKS    36863u
 #define BOX_SHIM_BASE (BOX_ID_BASE - 65536u)
+#define BOX_EGRESS_BASE (BOX_SHIM_BASE - 65536u) /* and those of the egress processes */
 
 struct record {
 	uint32_t magic, block;
@@ -36,6 +37,10 @@ void box_pool(char name[BOX_NAME_MAX], uint32_t block);
 static inline uint32_t box_shim_uid(uint32_t block)
 {
 	return BOX_SHIM_BASE + block;
+}
+static inline uint32_t box_egress_uid(uint32_t block)
+{
+	return BOX_EGRESS_BASE + block;
 }
 int record_read(int boxes, const char *id, struct record *ret);
 int record_write(int boxes, const char *id, const struct record *b);

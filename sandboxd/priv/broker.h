@@ -35,6 +35,7 @@ struct job {
 	struct build_shape shape;
 	struct claim claim;
 	struct claim_from from;
+	struct fail no_egress; /* the probe's */
 	bool wanted; /* somebody waits for it: claim holds the request */
 	bool probe;
 	/* JOB_END, JOB_FREEZE; JOB_BUILD's id is in claim */
@@ -82,6 +83,7 @@ struct broker {
 	struct job *jobs;
 	uint64_t sweep_tag;
 	int sweep_left;
+	int64_t pool_ms; /* when the pool is looked at next */
 };
 
 /* broker → janitor, and back when it is done */
@@ -150,6 +152,9 @@ bool meter_works(const struct broker *b, uint32_t block);
 void works_event(struct broker *b, struct job *j);
 void works_next(struct broker *b);                      /* starts what waits for its turn */
 bool works_seal(const struct broker *b, const char *id); /* is a snapshot of it being taken? */
+/* Makes the pool grow when it is time, and says when to look again. */
+void works_pool(struct broker *b);
+int works_pool_ms(const struct broker *b);
 /* With the sweep: what no record names and what is half-made goes. */
 void works_sweep(struct broker *b);
 /* janitor.c */

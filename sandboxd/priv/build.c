@@ -7,7 +7,9 @@
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
 #include "sandboxd/init/init.h"
+#include "sandboxd/priv/child.h"
 #include "sandboxd/priv/drop.h"
+#include "sandboxd/priv/egress.h"
 #include "sandboxd/priv/layers.h"
 #include "sandboxd/priv/net.h"
 #include "sandboxd/priv/root.h"
@@ -48,6 +50,8 @@ struct builder {
 	int init_fd, init_far; /* init's control socket: ours, its */
 	int worker_fd;
 	int uts; /* our host name's namespace, for the claim */
+	int egress; /* socket to the egress process, for the claim; -1: none */
+	struct fail no_egress;
 	struct cg_box cg;
 	struct fail fail;
 };
@@ -57,39 +61,6 @@ static int pair(int sv[2], struct fail *f)
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv) < 0)
 		return fail_set(f, errno, "make a socket pair");
 	return 0;
-}
-
-/* Puts `fds` at 3, 4, … and the guest's own /dev/null at 0, 1, 2; the rest closes at exec. */
-static int place_fds(const int *fds, int n, struct fail *f)
-{
-	int high[8], null;
-
-	for (int i = 0; i < n; i++) {
-		high[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 32);
-		if (high[i] < 0)
-			return fail_set(f, errno, "duplicate a descriptor");
-	}
-	null = open("/dev/null", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	struct stat st;
-	if (null < 0 || fstat(null, &st) < 0 || st.st_rdev != makedev(1, 3))
-		return fail_set(f, null < 0 ? errno : EPERM, "open /dev/null");
-	for (int i = 0; i < 3; i++)
-		if (dup2(null, i) < 0)
-			return fail_set(f, errno, "place /dev/null");
-	for (int i = 0; i < n; i++)
-		if (dup2(high[i], 3 + i) < 0)
-			return fail_set(f, errno, "place a descriptor");
-	return 0;
-}
-
-static int exec_program(
-	int fd, const char *name, const char *a, const char *b, const char *c, struct fail *f)
-{
-	const char *argv[] = { name, a, b, c, NULL };
-	char *env[] = { NULL };
-
-	syscall(SYS_execveat, fd, "", argv, env, AT_EMPTY_PATH);
-	return fail_set(f, errno, "execute %s", name);
 }
 
 /* --- the first process: pid 1 of the sandbox ------------------------------------------------- */
@@ -134,14 +105,14 @@ static int first_become_init(struct builder *b, int proc, int sync, struct fail 
 	if (r < 0)
 		return r;
 	prog = fcntl(b->env->program[PROG_INIT], F_DUPFD_CLOEXEC, 64);
-	r = place_fds(keep, 2, f);
+	r = child_place_fds(keep, 2, f);
 	if (r < 0)
 		return r;
 	(void)fcntl(4, F_SETFD, FD_CLOEXEC);
 	if (close_range(5, ~0u, CLOSE_RANGE_CLOEXEC) < 0)
 		return fail_set(f, errno, "close descriptors");
 	r = drop_rights(DROP_INIT, &b->env->filter, f);
-	return r < 0 ? r : exec_program(prog, "sbx-init", NULL, NULL, NULL, f);
+	return r < 0 ? r : child_exec(prog, "sbx-init", NULL, NULL, NULL, f);
 }
 
 static void first_main(struct builder *b, int sync)
@@ -230,9 +201,9 @@ static int worker_main(void *arg)
 	/* Guest's users and mounts, but outside its pid namespace: nothing in there sees it. */
 	if (setns(b->first_pidfd, CLONE_NEWUSER | CLONE_NEWNS) < 0)
 		fail_set(&f, errno, "enter the guest's mount namespace");
-	else if (place_fds(&a->far, 1, &f) == 0 && close_range(4, ~0u, CLOSE_RANGE_CLOEXEC) == 0 &&
+	else if (child_place_fds(&a->far, 1, &f) == 0 && close_range(4, ~0u, CLOSE_RANGE_CLOEXEC) == 0 &&
 		 drop_rights(DROP_WORKER, &b->env->filter, &f) == 0)
-		exec_program(prog, "sbx-worker", "1001", "1001", "linux", &f);
+		child_exec(prog, "sbx-worker", "1001", "1001", "linux", &f);
 	b->fail = f;
 	_exit(1);
 }
@@ -365,16 +336,31 @@ static int start_init(struct builder *b)
 	return await_first(b, true);
 }
 
+static int start_egress(struct builder *b)
+{
+	bool probe = b->shape->flags & BUILD_PROBE;
+
+	if (!(b->shape->flags & PRIV_EGRESS))
+		return 0;
+	_cleanup_close_ int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	if (self < 0)
+		return fail_set(&b->fail, errno, "open a pidfd");
+	if (egress_start(b->env, b->block, self, probe, &b->egress, &b->no_egress) == 0 || probe)
+		return 0;
+	b->fail = b->no_egress;
+	return -1;
+}
+
 static int prepare(struct builder *b)
 {
 	b->root.uid = box_uid(b->block);
 	b->root.memory_mb = b->shape->memory_mb;
 	b->userns = b->root.userns = userns_make(b->root.uid, &b->fail);
 	if (b->userns < 0 || clone_layers(b) < 0 || make_area(b) < 0 || open_volumes(b) < 0 ||
-		 make_groups(b) < 0)
+		make_groups(b) < 0)
 		return -1;
 	/* Entering groups mostly waits; the first process mounts meanwhile. */
-	if (leave_host(b) < 0 || start_first(b) < 0 || join_init(b) < 0 ||
+	if (leave_host(b) < 0 || start_first(b) < 0 || join_init(b) < 0 || start_egress(b) < 0 ||
 		await_first(b, false) < 0)
 		return -1;
 	close_root(b);
@@ -397,11 +383,13 @@ static int high(int fd)
 
 static int send_ready(struct builder *b, const struct shim_boot *boot, int boot_pipe, int sock)
 {
-	struct build_report r = { .state = BUILD_READY, .boot = *boot };
-	int fds[BUILD_FDS] = {
-		[BUILD_FD_BOOT] = boot_pipe, [BUILD_FD_LISTEN] = sock, [BUILD_FD_UTS] = b->uts
-	};
-	int n = fd_send_msg(b->broker, &r, sizeof(r), fds, BUILD_FDS);
+	struct build_report r = { .state = BUILD_READY, .boot = *boot, .fail = b->no_egress };
+	int fds[BUILD_FDS] = { [BUILD_FD_BOOT] = boot_pipe,
+		[BUILD_FD_LISTEN] = sock,
+		[BUILD_FD_UTS] = b->uts,
+		[BUILD_FD_EGRESS] = b->egress };
+	int n = fd_send_msg(b->broker, &r, sizeof(r), fds,
+		b->egress < 0 ? BUILD_FD_EGRESS : BUILD_FDS);
 
 	return n < 0 ? fail_set(&b->fail, n, "report") : 0;
 }
@@ -448,7 +436,7 @@ static int become_shim(struct builder *b)
 	if (setns(b->first_pidfd, CLONE_NEWNS) < 0)
 		return fail_set(&b->fail, errno, "enter the guest's mount namespace");
 	boot.devpts_fd = high(open("/dev/pts", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
-	if (send_ready(b, &boot, p[1], sock) < 0 || place_fds(&p[0], 1, &b->fail) < 0)
+	if (send_ready(b, &boot, p[1], sock) < 0 || child_place_fds(&p[0], 1, &b->fail) < 0)
 		return -1;
 	if (close_range(4, ~0u, CLOSE_RANGE_CLOEXEC) < 0)
 		return fail_set(&b->fail, errno, "close descriptors");
@@ -460,7 +448,7 @@ static int become_shim(struct builder *b)
 	pass_on(boot.oom_fd);
 	use_all_descriptors();
 	umask(077);
-	return exec_program(prog, "sbx-shim", NULL, NULL, NULL, &b->fail);
+	return child_exec(prog, "sbx-shim", NULL, NULL, NULL, &b->fail);
 }
 
 void build_run(
@@ -478,6 +466,7 @@ void build_run(
 		.init_far = -1,
 		.worker_fd = -1,
 		.uts = -1,
+		.egress = -1,
 		.cg = CG_BOX_NULL };
 	struct build_report failed = { .state = BUILD_FAILED };
 

@@ -19,7 +19,8 @@
 #include "sandboxd/priv/priv.h"
 #include "sandboxd/shim/shim.h"
 
-enum program { PROG_SHIM, PROG_INIT, PROG_WORKER, PROG_COUNT };
+enum program { PROG_SHIM, PROG_INIT, PROG_WORKER, PROG_EGRESS, PROG_COUNT };
+enum jail_ns { JAIL_MNT, JAIL_IPC, JAIL_UTS, JAIL_COUNT };
 
 /* Made once at start, read by every builder. */
 struct build_env {
@@ -32,12 +33,15 @@ struct build_env {
 	uid_t front_uid;
 	gid_t front_gid;
 	int uts; /* the host's own name */
+	int net; /* the host's network */
+	int jail[JAIL_COUNT]; /* namespaces with nothing in them, for egress processes */
 	char boot[40];
 };
+#define BUILD_PROBE 0x80000000u /* looks whether it works, too */
 struct build_shape {
 	char layer[PRIV_LAYER_MAX]; /* "", or the root has this one layer, named as IMAGE answered */
 	uint32_t nchain, chain[PRIV_CHAIN_MAX]; /* top first */
-	uint32_t flags; /* enum priv_flags */
+	uint32_t flags; /* enum priv_flags, BUILD_PROBE */
 	uint32_t nvolumes;
 	int64_t memory_mb, disk_mb;
 	struct priv_volume volumes[PRIV_VOLS_MAX];
@@ -47,12 +51,13 @@ static inline bool build_shape_known(const struct build_shape *s)
 	return s->layer[0] || s->nchain;
 }
 /* builder → broker, then the end of the socket when the shim is being executed. With `ready` come
- * three descriptors. */
+ * three descriptors, or four. */
 enum build_state { BUILD_READY = 1, BUILD_FAILED };
-enum build_fd { BUILD_FD_BOOT, BUILD_FD_LISTEN, BUILD_FD_UTS, BUILD_FDS };
+/* EGRESS only with the flag; a probe where the host cannot do it goes on without. */
+enum build_fd { BUILD_FD_BOOT, BUILD_FD_LISTEN, BUILD_FD_UTS, BUILD_FD_EGRESS, BUILD_FDS };
 struct build_report {
 	int32_t state; /* enum build_state */
-	struct fail fail;
+	struct fail fail; /* READY: why there is no egress process */
 	struct shim_boot boot; /* all but secret and generation */
 };
 

@@ -186,6 +186,17 @@ int cg_join_svc(const struct cg_box *box, pid_t pid)
 	return join(box->svc, pid);
 }
 
+int cg_join_svc_of(const struct cg *cg, uint32_t block)
+{
+	char path[64];
+
+	if (cg->base2 < 0)
+		return 0;
+	snprintf(path, sizeof(path), "n%u/svc/cgroup.procs", block);
+	_cleanup_close_ int fd = open_below(cg->base2, path, O_WRONLY, 0);
+	return fd < 0 ? fd : join(fd, 0);
+}
+
 int cg_join_init(const struct cg_box *box, pid_t pid)
 {
 	int r = join(box->init, pid);

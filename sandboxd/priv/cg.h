@@ -66,6 +66,8 @@ int cg_limit(const struct cg *cg, const char *name, const struct cg_limits *lim,
 void cg_box_close(struct cg_box *box);
 /* pid 0 is the caller. On v1 the broker's children are in svc from birth. */
 int cg_join_svc(const struct cg_box *box, pid_t pid);
+/* The caller, into a sandbox that exists. */
+int cg_join_svc_of(const struct cg *cg, uint32_t block);
 int cg_join_init(const struct cg_box *box, pid_t pid);
 /* Kills all of it, at once; does not wait. */
 int cg_kill(const struct cg *cg, const char *name);

@@ -5,6 +5,7 @@
 
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
+#include "sandboxd/priv/egress.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -57,16 +58,18 @@ static int set_hostname(const struct build_env *env, const char *name, int uts, 
 }
 
 /* Named as the front's user: whatever the front has put into its own folder, it gains nothing. */
-static int listen_in(const struct build_env *env, int dir, int sock)
+static int listen_in(const struct build_env *env, int dir, const char *name, int sock)
 {
-	struct sockaddr_un a = { .sun_family = AF_UNIX, .sun_path = "sock" };
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
 	int r;
 
+	snprintf(a.sun_path, sizeof(a.sun_path), "%s", name);
 	if (fchdir(dir) < 0)
 		return -errno;
 	mode_t mask = umask(0177);
 	setfsgid(env->front_gid);
 	setfsuid(env->front_uid);
+	(void)unlink(name); /* of one that has died */
 	r = bind(sock, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(sock, 128) < 0 ? -errno : 0;
 	setfsuid(0);
 	setfsgid(0);
@@ -74,7 +77,8 @@ static int listen_in(const struct build_env *env, int dir, int sock)
 	return chdir("/") < 0 && r == 0 ? -errno : r;
 }
 
-static int name_socket(const struct build_env *env, const char *id, int sock, struct fail *f)
+int claim_listen(const struct build_env *env, const char *id, const char *name, int sock,
+	struct fail *f)
 {
 	char path[PRIV_ID_MAX + 8];
 	int r;
@@ -83,8 +87,8 @@ static int name_socket(const struct build_env *env, const char *id, int sock, st
 	_cleanup_close_ int dir = open_below(env->state, path, O_RDONLY | O_DIRECTORY, 0);
 	if (dir < 0)
 		return fail_set(f, dir, "open %s", path);
-	r = listen_in(env, dir, sock);
-	return r < 0 ? fail_set(f, r, "listen on %s/sock", path) : 0;
+	r = listen_in(env, dir, name, sock);
+	return r < 0 ? fail_set(f, r, "listen on %s/%s", path, name) : 0;
 }
 
 int claim(const struct build_env *env, const struct claim *c, const struct claim_from *from,
@@ -98,7 +102,10 @@ int claim(const struct build_env *env, const struct claim *c, const struct claim
 	if (r == 0)
 		r = set_hostname(env, c->hostname, from->fds[BUILD_FD_UTS], f);
 	if (r == 0)
-		r = name_socket(env, c->id, from->fds[BUILD_FD_LISTEN], f);
+		r = claim_listen(env, c->id, "sock", from->fds[BUILD_FD_LISTEN], f);
+	if (r == 0 && from->fds[BUILD_FD_EGRESS] >= 0)
+		r = egress_claim(env, c->id, c->secret, c->generation,
+			from->fds[BUILD_FD_EGRESS], f);
 	if (r < 0)
 		return r;
 	memcpy(boot.secret, c->secret, sizeof(boot.secret));

@@ -21,4 +21,8 @@ struct claim_from {
 int claim(const struct build_env *env, const struct claim *c, const struct claim_from *from,
 	struct fail *f);
 
+/* Binds and listens at run/<id>/<name>, as the front's user. */
+int claim_listen(const struct build_env *env, const char *id, const char *name, int sock,
+	struct fail *f);
+
 #endif

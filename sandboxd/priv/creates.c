@@ -84,6 +84,11 @@ static void probe_result(struct broker *b, struct job *j)
 		a.n[0] |= PRIV_CAN_FREEZE;
 	if (meter_works(b, j->from.block))
 		a.n[0] |= PRIV_CAN_METER;
+	if (j->from.fds[BUILD_FD_EGRESS] >= 0)
+		a.n[0] |= PRIV_CAN_EGRESS;
+	else if (!j->fail.sys)
+		fprintf(stderr, "<warn> sbx-priv: sandboxes get no network: %s\n",
+			j->no_egress.text);
 	if (b->env.areas.provider->reopen)
 		a.n[0] |= PRIV_CAN_REOPEN;
 	broker_answer(b, j->op, j->tag, &j->fail, &a);
@@ -163,8 +168,10 @@ void creates_event(struct broker *b, struct job *j)
 		return;
 	}
 	len = fd_recv_msg(j->fd, &r, sizeof(r), fds, &n);
-	if (len == sizeof(r) && r.state == BUILD_READY && n == BUILD_FDS) {
-		memcpy(j->from.fds, fds, sizeof(fds));
+	if (len == sizeof(r) && r.state == BUILD_READY && n >= BUILD_FD_EGRESS) {
+		memcpy(j->from.fds, fds, n * sizeof(fds[0]));
+		if (j->probe)
+			j->no_egress = r.fail;
 		j->from.boot = r.boot;
 		j->step = STEP_REPORTED;
 		return;
@@ -392,7 +399,8 @@ void op_expect(struct broker *b, const struct priv_req *q, int fd)
 
 int creates_probe(struct broker *b, uint64_t tag)
 {
-	struct build_shape s = { .layer = PROBE_LAYER, .memory_mb = 64, .disk_mb = 64 };
+	struct build_shape s = { .layer = PROBE_LAYER, .memory_mb = 64, .disk_mb = 64,
+		.flags = PRIV_EGRESS | BUILD_PROBE };
 	struct job *j = start_builder(b, &s);
 
 	if (!j)

@@ -2,6 +2,7 @@
 /* sbx-priv, the broker: the one process of the product that stays root. It starts, tests what the
  * host can do, and then serves the closed table of ops.def to sandboxd and to nobody else. */
 #include "sandboxd/priv/broker.h"
+#include "sandboxd/priv/egress.h"
 #include "sandboxd/priv/root.h"
 
 #include "common/sys/fd.h"
@@ -74,7 +75,8 @@ static int seal_program(const char *dir, const char *name, struct fail *f)
 
 static int seal_programs(struct build_env *env, const char *dir, struct fail *f)
 {
-	static const char *const names[PROG_COUNT] = { "sbx-shim", "sbx-init", "sbx-worker" };
+	static const char *const names[PROG_COUNT] = { "sbx-shim", "sbx-init", "sbx-worker",
+		"sbx-egress" };
 
 	for (int i = 0; i < PROG_COUNT; i++) {
 		env->program[i] = seal_program(dir, names[i], f);
@@ -191,7 +193,7 @@ static int set_up(struct broker *b, const struct args *a, struct fail *f)
 		(r = seal_programs(env, a->libexec, f)) < 0 || (r = probe_layer(env, f)) < 0 ||
 		(r = cg_open(&env->cg, a->state, f)) < 0 ||
 		(r = area_open(&env->areas, env->priv, a->provider, f)) < 0 ||
-		(r = filter_compile(&env->filter, f)) < 0)
+		(r = filter_compile(&env->filter, f)) < 0 || (r = egress_jail(env, f)) < 0)
 		return r;
 	area_each(&env->areas, remove_unclaimed, &env->areas);
 	box_each(env->boxes, load_blocks, b);

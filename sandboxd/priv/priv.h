@@ -6,7 +6,7 @@
  *   sbx-priv LIBEXEC_DIR STATE_DIR FRONT_UID FRONT_GID DISK_PROVIDER
  *     fd 3  SOCK_SEQPACKET socketpair to the front; the broker ends when the other side closes
  *     fd 4  the state directory, opened O_PATH or O_RDONLY
- *   LIBEXEC_DIR holds sbx-shim, sbx-init, sbx-worker (absolute); STATE_DIR is for messages and for
+ *   LIBEXEC_DIR holds sbx-shim, sbx-init, sbx-worker, sbx-egress (absolute); STATE_DIR is for messages and for
  *   the name of the cgroups; DISK_PROVIDER is loop, xfs, ext4, tmpfs, or "-" for the first that
  * works. It logs to stderr. Without root, or where a self-test fails, it exits with a sentence
  * there.
@@ -66,6 +66,7 @@ struct priv_req {
 #define PRIV_CAN_DISK   4
 #define PRIV_CAN_FREEZE 8
 #define PRIV_CAN_METER  16
+#define PRIV_CAN_EGRESS 32
 #define PRIV_CAN_REOPEN 32 /* snapshots and volumes */
 
 struct priv_ans {

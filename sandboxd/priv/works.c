@@ -4,6 +4,7 @@
 #include "common/sys/mem.h"
 #include "sandboxd/priv/broker.h"
 #include "sandboxd/priv/drop.h"
+#include "sandboxd/priv/pool.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +12,8 @@
 
 #define SEALS_AT_ONCE 2
 #define WORKS_AT_ONCE 6
+#define POOL_MS       250
+#define POOL_RETRY_MS 10000
 
 static void clear_work(const struct build_env *env, const struct work *w, struct work_result *ret)
 {
@@ -19,16 +22,24 @@ static void clear_work(const struct build_env *env, const struct work *w, struct
 	layers_clear(env);
 }
 
+static void grow_work(const struct build_env *env, const struct work *w, struct work_result *ret)
+{
+	(void)w;
+	(void)pool_grow(&env->areas, &ret->fail);
+}
+
 typedef void work_fn(const struct build_env *env, const struct work *w, struct work_result *ret);
 static const struct {
 	uint32_t op;
 	work_fn *fn;
 } table[] = {
-	{ PRIV_NONE, clear_work },
+	{ WORK_CLEAR, clear_work },
+	{ WORK_GROW, grow_work },
 	{ PRIV_SNAPSHOT, seal_work },
 	{ PRIV_LAYER_DROP, layer_drop_work },
 	{ PRIV_VOLUME_MAKE, volume_make_work },
 	{ PRIV_VOLUME_DROP, volume_drop_work },
+	{ PRIV_EGRESS_ADD, egress_add_work },
 };
 
 static void child(struct broker *b, const struct work *w, int out)
@@ -48,8 +59,13 @@ static void finish(struct broker *b, struct job *j, const struct work_result *r)
 {
 	struct priv_ans a = { .n = { r->bytes } };
 
+	explicit_bzero(j->work.secret, sizeof(j->work.secret));
 	broker_answer(b, j->op, j->tag, &r->fail, &a);
 	j->done = true;
+	if (j->op == WORK_GROW && r->fail.sys) {
+		fprintf(stderr, "<warn> sbx-priv: %s\n", r->fail.text);
+		b->pool_ms = broker_now_ms() + POOL_RETRY_MS;
+	}
 }
 
 static void start(struct broker *b, struct job *j)
@@ -80,6 +96,8 @@ static bool may_run(const struct broker *b, const struct job *j)
 		works++;
 		seals += o->op == PRIV_SNAPSHOT;
 	}
+	if (j->op == PRIV_EGRESS_ADD)
+		return true; /* quick, and somebody waits */
 	return works < WORKS_AT_ONCE && (j->op != PRIV_SNAPSHOT || seals < SEALS_AT_ONCE);
 }
 
@@ -133,7 +151,8 @@ bool works_seal(const struct broker *b, const char *id)
 static bool is_under_way(const struct broker *b, const struct priv_req *q)
 {
 	for (const struct job *j = b->jobs; j; j = j->next)
-		if (j->kind == JOB_WORK && !j->done && j->op == q->op && j->work.num == q->num)
+		if (j->kind == JOB_WORK && !j->done && j->op == q->op && j->work.num == q->num &&
+			strcmp(j->work.id, q->id) == 0)
 			return true;
 	return false;
 }
@@ -152,7 +171,9 @@ static void queue(struct broker *b, const struct priv_req *q, struct fail *f)
 	}
 	j->op = q->op;
 	j->tag = q->tag;
-	j->work = (struct work){ .op = q->op, .num = q->num, .disk_mb = q->disk_mb };
+	j->work = (struct work){ .op = q->op, .num = q->num, .disk_mb = q->disk_mb,
+		.generation = q->generation };
+	memcpy(j->work.secret, q->secret, sizeof(j->work.secret));
 	memcpy(j->work.id, q->id, sizeof(j->work.id));
 	works_next(b);
 }
@@ -168,6 +189,18 @@ void op_snapshot(struct broker *b, const struct priv_req *q, int fd)
 	else if (works_seal(b, q->id))
 		fail_set(&f, EEXIST, "a snapshot of %.63s", q->id);
 	else if (ends_has(b, q->id) || record_read(b->env.boxes, q->id, &box) < 0)
+		fail_set(&f, ESRCH, "no runtime of %.63s", q->id);
+	queue(b, q, &f);
+}
+
+void op_egress_add(struct broker *b, const struct priv_req *q, int fd)
+{
+	struct fail f = { 0 };
+
+	(void)fd;
+	if (!name_is_id(q->id, sizeof(q->id)))
+		fail_set(&f, EINVAL, "id");
+	else if (ends_has(b, q->id))
 		fail_set(&f, ESRCH, "no runtime of %.63s", q->id);
 	queue(b, q, &f);
 }
@@ -235,6 +268,40 @@ void works_sweep(struct broker *b)
 	keep_nums_free(&b->layers);
 	keep_nums_free(&b->volumes);
 	j = broker_job(b, JOB_WORK);
-	if (j)
-		works_next(b);
+	if (!j)
+		return; /* the next start does it */
+	j->op = j->work.op = WORK_CLEAR;
+	works_next(b);
+}
+
+/* --- the pool -------------------------------------------------------------------------------- */
+
+static bool is_growing(const struct broker *b)
+{
+	for (const struct job *j = b->jobs; j; j = j->next)
+		if (j->kind == JOB_WORK && !j->done && j->op == WORK_GROW)
+			return true;
+	return false;
+}
+
+void works_pool(struct broker *b)
+{
+	int64_t now = broker_now_ms();
+	struct job *j;
+
+	if (b->env.areas.pool < 0 || b->front < 0 || now < b->pool_ms)
+		return;
+	b->pool_ms = now + POOL_MS;
+	if (is_growing(b) || !pool_wants(&b->env.areas) || !(j = broker_job(b, JOB_WORK)))
+		return;
+	j->op = j->work.op = WORK_GROW;
+}
+
+int works_pool_ms(const struct broker *b)
+{
+	int64_t left = b->pool_ms - broker_now_ms();
+
+	if (b->env.areas.pool < 0)
+		return -1;
+	return left < 1 ? 1 : left > POOL_RETRY_MS ? POOL_RETRY_MS : (int)left;
 }

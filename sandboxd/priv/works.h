@@ -7,11 +7,15 @@
 
 #include "sandboxd/priv/build.h"
 
+enum { WORK_CLEAR = PRIV_OP_COUNT, /* what a sweep has taken out of sight is removed */
+	WORK_GROW /* the pool */ };
 struct work {
-	uint32_t op;  /* PRIV_NONE: what a sweep has taken out of sight is removed */
+	uint32_t op;  /* of the request, or one of the broker's own */
 	uint32_t num; /* of the layer or volume */
 	int64_t disk_mb;
 	char id[PRIV_ID_MAX];
+	uint8_t secret[16]; /* EGRESS_ADD */
+	uint64_t generation;
 };
 struct work_result {
 	struct fail fail;
@@ -21,6 +25,7 @@ struct work_result {
 void seal_work(const struct build_env *env, const struct work *w, struct work_result *ret);
 void layer_drop_work(const struct build_env *env, const struct work *w, struct work_result *ret);
 void volume_make_work(const struct build_env *env, const struct work *w, struct work_result *ret);
+void egress_add_work(const struct build_env *env, const struct work *w, struct work_result *ret);
 void volume_drop_work(const struct build_env *env, const struct work *w, struct work_result *ret);
 
 /* A tree of a sandbox's own changes, copied as it is: owners, modes, times, extended attributes, hard

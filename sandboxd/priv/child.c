@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+#include "sandboxd/priv/child.h"
+
+#include "common/sys/mem.h"
+
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+/* Puts `fds` at 3, 4, … and the guest's own /dev/null at 0, 1, 2; the rest closes at exec. */
+int child_place_fds(const int *fds, int n, struct fail *f)
+{
+	int high[8], null;
+
+	for (int i = 0; i < n; i++) {
+		high[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 32);
+		if (high[i] < 0)
+			return fail_set(f, errno, "duplicate a descriptor");
+	}
+	null = open("/dev/null", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	struct stat st;
+	if (null < 0 || fstat(null, &st) < 0 || st.st_rdev != makedev(1, 3))
+		return fail_set(f, null < 0 ? errno : EPERM, "open /dev/null");
+	for (int i = 0; i < 3; i++)
+		if (dup2(null, i) < 0)
+			return fail_set(f, errno, "place /dev/null");
+	for (int i = 0; i < n; i++)
+		if (dup2(high[i], 3 + i) < 0)
+			return fail_set(f, errno, "place a descriptor");
+	return 0;
+}
+
+int child_exec(
+	int fd, const char *name, const char *a, const char *b, const char *c, struct fail *f)
+{
+	const char *argv[] = { name, a, b, c, NULL };
+	char *env[] = { NULL };
+
+	syscall(SYS_execveat, fd, "", argv, env, AT_EMPTY_PATH);
+	return fail_set(f, errno, "execute %s", name);
+}
