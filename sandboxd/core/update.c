@@ -18,10 +18,18 @@ bool update_body_empty(const struct update_body *b)
 	       !b->has_idle_action && !b->has_lifetime_secs && !b->has_metrics_export;
 }
 
-static int check_state(const struct sandbox *s, const struct update_body *b, struct err *e)
+/* A network is changed in a running sandbox only; one that sleeps by its idle timeout is woken for it. */
+static bool network_may_change(const struct sandbox *s, bool background)
+{
+	return s->state == SBX_RUNNING ||
+	       (s->state == SBX_SUSPENDED && s->idle_suspended && !background);
+}
+
+static int check_state(
+	const struct sandbox *s, const struct update_body *b, bool background, struct err *e)
 {
 	if (s->state == SBX_PENDING || s->state == SBX_TERMINATED ||
-		(b->has_network && s->state != SBX_RUNNING))
+		(b->has_network && !network_may_change(s, background)))
 		return err_set(e, ERR_CONFLICT, "sandbox is %s", sandbox_state_words[s->state]);
 	return 0;
 }
@@ -154,14 +162,32 @@ static void apply(struct sandbox *s, const struct update_body *b, struct prepare
 		export_set(s, steal(p->metrics_export));
 }
 
+static int check(const struct sandbox *s, const struct update_body *b, bool background, struct err *e)
+{
+	if (check_state(s, b, background, e) < 0 || check_fields(s, b, e) < 0)
+		return -1;
+	return check_capabilities(s, b, e);
+}
+
+/* Lock held; given up while the sandbox is woken, which happens when nothing else is wrong. */
+static int check_awake(struct sandbox *s, const struct update_body *b, bool background, struct err *e)
+{
+	if (check(s, b, background, e) < 0)
+		return -1;
+	if (!b->has_network || (s->state == SBX_RUNNING && !s->turn))
+		return 0;
+	if (suspend_settle(s, !background, e) < 0)
+		return -1;
+	return check(s, b, background, e);
+}
+
 /* Lock held. */
-static int update_locked(struct sandbox *s, const struct update_body *b, struct err *e)
+static int update_locked(struct sandbox *s, const struct update_body *b, bool background, struct err *e)
 {
 	struct prepared p;
 	int rc = -1;
 
-	if (check_state(s, b, e) < 0 || check_fields(s, b, e) < 0 ||
-		check_capabilities(s, b, e) < 0 || prepare(s->core, b, &p, e) < 0)
+	if (check_awake(s, b, background, e) < 0 || prepare(s->core, b, &p, e) < 0)
 		return -1;
 	if (!b->has_name || registry_rename(&s->core->reg, s, b->name, e) == 0) {
 		apply(s, b, &p);
@@ -178,7 +204,7 @@ int sandbox_update(struct sandbox *s, const struct update_body *b, bool backgrou
 	int rc;
 
 	pthread_mutex_lock(&s->lock);
-	rc = update_locked(s, b, e);
+	rc = update_locked(s, b, background, e);
 	if (rc == 0) {
 		ticket = sandbox_save(s, true);
 		audit_event(s->core->audit, "sandbox.updated", s->id, updated_event(s, b));
