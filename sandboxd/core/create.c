@@ -3,6 +3,7 @@
  * anybody is told. Until it lands every step can be taken back, and is. */
 #include "sandboxd/core/core_internal.h"
 
+#include "common/sys/fault.h"
 #include "common/sys/mem.h"
 #include "sandboxd/backend/guestfs.h"
 #include "sandboxd/core/clock.h"
@@ -244,10 +245,12 @@ static int make(struct sandbox *s, struct progress *p, struct err *e)
 		return oom(e);
 	if (make_runtime(s, p, e) < 0)
 		return -1;
+	fault_point("create-made");
 	p->runtime = true;
 	if (connect_runtime(s, e) < 0 || (p->from && identity_renew(s->fs, e) < 0))
 		return -1;
 	await_record(p);
+	fault_point("create-recorded");
 	if (p->stored < 0) {
 		p->ticket = 0;
 		if (e)

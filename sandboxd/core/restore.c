@@ -5,6 +5,7 @@
 #include "sandboxd/core/core_internal.h"
 
 #include "common/base/log.h"
+#include "common/sys/fault.h"
 #include "common/sys/mem.h"
 #include "sandboxd/backend/guestfs.h"
 #include "sandboxd/core/clock.h"
@@ -203,6 +204,7 @@ static int settle_all(struct restore *re, struct err *e)
 		return err_set(e, ERR_UNAVAILABLE, "out of memory");
 	for (size_t i = 0; i < re->n; i++)
 		settle(re, &re->items[i]);
+	fault_point("restore-settled");
 	if (layers_keep(re->c, e) < 0 || volumes_keep(re->c, e) < 0)
 		return -1;
 	return re->c->ops->sweep(re->c->backend, re->kept, re->nkept, e);
@@ -221,6 +223,7 @@ int restore_all(struct core *c, struct err *e)
 	free(re.kept);
 	if (rc < 0)
 		return -1;
+	fault_point("restore-swept");
 	clean_run_folders(c);
 	if (re.taken_back || re.lost)
 		log_info("sandboxes of an earlier run taken_back=%u ended=%u", re.taken_back,

@@ -126,11 +126,11 @@ static int seal(struct sandbox *s, uint32_t num, int64_t *bytes, struct err *e)
 
 	if (c->ops->snapshot(c->backend, s->id, num, bytes, &why) < 0)
 		return explain(s, &why, e);
-	fault_point("snapshot.sealed");
+	fault_point("snapshot-sealed");
 	stored_now(s, *bytes);
 	if (layers_ready(c, num, *bytes, false, e) < 0)
 		return -1;
-	fault_point("snapshot.stored");
+	fault_point("snapshot-stored");
 	return 0;
 }
 
@@ -173,7 +173,7 @@ static int number_it(struct core *c, struct snapshot *p, struct err *e)
 	memmove(p->chain.layers + 1, p->chain.layers, p->chain.n * sizeof(p->chain.layers[0]));
 	p->chain.layers[0] = num;
 	p->chain.n++;
-	fault_point("snapshot.numbered");
+	fault_point("snapshot-numbered");
 	return 0;
 }
 

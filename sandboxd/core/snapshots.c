@@ -242,7 +242,7 @@ static int commit(struct core *c, struct change *ch, uint64_t ticket, const char
 	int rc = store_wait(c->store, ticket, e);
 
 	if (rc == 0) {
-		fault_point("snapshot.recorded");
+		fault_point("snapshot-recorded");
 		show_change(c, ch, reason);
 	} else {
 		pthread_mutex_lock(&t->lock);

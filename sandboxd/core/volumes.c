@@ -262,9 +262,9 @@ static int make(struct core *c, struct volume *p, struct err *e)
 {
 	if (c->ops->volume_make(c->backend, p->num, p->size_mb, e) < 0)
 		return err_prefix(e, "volume \"%s\": ", p->name);
-	fault_point("volume.made");
+	fault_point("volume-there");
 	if (put_record(c, p, e) == 0) {
-		fault_point("volume.recorded");
+		fault_point("volume-recorded");
 		return 0;
 	}
 	c->ops->volume_drop(c->backend, p->num, NULL);
@@ -372,7 +372,7 @@ int volumes_delete(struct core *c, const char *name, struct err *e)
 	if (rc < 0)
 		return -1;
 	rc = drop_record(c, name, e);
-	fault_point("volume.forgotten");
+	fault_point("volume-forgotten");
 	if (rc == 0)
 		remove_tree(c, name, num);
 	pthread_mutex_lock(&v->lock);
