@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/statvfs.h>
 
 static int tmpfs_test(struct area_store *s, struct fail *f)
 {
@@ -135,4 +136,27 @@ void area_each(const struct area_store *s, void (*fn)(void *arg, const char *nam
 int area_usage(const struct area_store *s, const char *name, struct area_usage *ret)
 {
 	return s->provider->usage ? s->provider->usage(s, name, ret) : -ENOTSUP;
+}
+
+static int space_of(int dir, int64_t *avail, int64_t *total)
+{
+	struct statvfs st;
+
+	if (fstatvfs(dir, &st) < 0)
+		return -errno;
+	*avail = (int64_t)((uint64_t)st.f_bavail * st.f_frsize);
+	*total = (int64_t)((uint64_t)st.f_blocks * st.f_frsize);
+	return 0;
+}
+
+/* The pool's file lies on the same disk: its free space is beside what it has not taken yet. */
+int area_space(const struct area_store *s, int64_t *avail, int64_t *total)
+{
+	int64_t inside = 0, size;
+	int r = space_of(s->plain, avail, total);
+
+	if (r == 0 && s->pool >= 0)
+		r = space_of(s->pool, &inside, &size);
+	*avail += inside;
+	return r;
 }

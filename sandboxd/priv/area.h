@@ -65,6 +65,8 @@ int area_reopen(const struct area_store *s, const char *name, int *ret, struct f
 int area_rename(const struct area_store *s, const char *from, const char *to);
 int area_remove(const struct area_store *s, const char *name);
 void area_each(const struct area_store *s, void (*fn)(void *arg, const char *name), void *arg);
+/* Bytes that sandboxes may still write, and of the disk. */
+int area_space(const struct area_store *s, int64_t *avail, int64_t *total);
 int area_usage(const struct area_store *s, const char *name, struct area_usage *ret);
 
 #endif

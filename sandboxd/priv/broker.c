@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/statvfs.h>
 #include <time.h>
 
 #define JOBS_MAX 4096
@@ -137,15 +136,13 @@ void op_disk_free(struct broker *b, const struct priv_req *q, int fd)
 {
 	struct priv_ans a = { 0 };
 	struct fail f = { 0 };
-	struct statvfs st;
+	int r = area_space(&b->env.areas, &a.n[0], &a.n[1]);
 
 	(void)fd;
-	if (fstatvfs(b->env.areas.areas, &st) < 0) {
-		fail_set(&f, errno, "free disk space");
-	} else {
-		a.n[0] = (int64_t)((uint64_t)st.f_bavail * st.f_frsize >> 20);
-		a.n[1] = (int64_t)((uint64_t)st.f_blocks * st.f_frsize >> 20);
-	}
+	if (r < 0)
+		fail_set(&f, r, "free disk space");
+	a.n[0] >>= 20;
+	a.n[1] >>= 20;
 	broker_answer(b, q->op, q->tag, &f, &a);
 }
 
@@ -215,6 +212,14 @@ static void drop_done(struct broker *b)
 	}
 }
 
+/* How long nothing may happen: -1, for ever. */
+static int patience(const struct broker *b)
+{
+	if (ends_pending(b) || freezes_pending(b))
+		return 20;
+	return b->front < 0 ? 200 : works_pool_ms(b);
+}
+
 /* One poll over everything; only what goes on right now has a descriptor here. */
 static int round_of(struct broker *b)
 {
@@ -231,7 +236,7 @@ static int round_of(struct broker *b)
 		p[n++] = (struct pollfd){ .fd = j->fd,
 			.events = j->kind == JOB_END || j->kind == JOB_FREEZE ? POLLPRI : POLLIN };
 	}
-	if (poll(p, n, ends_pending(b) || freezes_pending(b) ? 20 : b->front < 0 ? 200 : -1) < 0 && errno != EINTR)
+	if (poll(p, n, patience(b)) < 0 && errno != EINTR)
 		return -1;
 	for (nfds_t i = 2; i < n; i++)
 		if (p[i].revents && !who[i]->done)
@@ -243,6 +248,7 @@ static int round_of(struct broker *b)
 	if (p[0].revents && from_front(b) < 0)
 		return -1;
 	drop_done(b);
+	works_pool(b);
 	works_next(b);
 	creates_refill(b);
 	return 0;
