@@ -32,15 +32,10 @@ static int mke2fs(const char *path, const char *skel, const struct area_spec *a,
 		(char[]){ "ext4" }, (char[]){ "-b" }, (char[]){ "4096" }, (char[]){ "-m" },
 		(char[]){ "0" }, (char[]){ "-N" }, count, (char[]){ "-O" },
 		a->volume ? (char[]){ VOLUME_FEATURES } : (char[]){ "^has_journal," FEATURES },
-<<<<<<< HEAD
-		(char[]){ "-E" }, (char[]){ "lazy_itable_init=1,nodiscard,root_owner=0:0" },
-		(char[]){ "-d" }, (char *)(size_t)skel, (char *)(size_t)path, NULL };
-=======
 		(char[]){ "-E" },
 		(char[]){ "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0" },
-		(char *)(size_t)path, a->volume ? (char[]){ "-J" } : NULL,
+		(char[]){ "-d" }, (char *)(size_t)skel, (char *)(size_t)path, a->volume ? (char[]){ "-J" } : NULL,
 		(char[]){ "size=8" /* JOURNAL_MB */ }, NULL };
->>>>>>> origin/main
 	pid_t pid;
 	int status, r;
 
@@ -90,14 +85,10 @@ static int make_template(
 		openat(s->templates, tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return fail_set(f, errno, "make an area template");
-<<<<<<< HEAD
 	_cleanup_close_ int from = make_skeleton(s, dir, a->volume);
 	if (from < 0)
 		r = fail_set(f, from, "make an area template");
-	else if (ftruncate(fd, a->disk_mb << 20) < 0)
-=======
-	if (ftruncate(fd, (a->disk_mb + (a->volume ? JOURNAL_MB : 0)) << 20) < 0)
->>>>>>> origin/main
+	else if (ftruncate(fd, (a->disk_mb + (a->volume ? JOURNAL_MB : 0)) << 20) < 0)
 		r = fail_set(f, errno, "size an area template");
 	else {
 		/* mke2fs gets the file by a name that is ours: /proc/<our pid>/fd/N. */

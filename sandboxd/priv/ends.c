@@ -15,12 +15,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-<<<<<<< HEAD
 #define REST_AFTER_MS  15
 #define CHECK_EVERY_MS 20
-=======
-#define REST_AFTER_MS 15
->>>>>>> origin/main
 
 static struct job *find(const struct broker *b, const char *id)
 {
@@ -111,9 +107,9 @@ static void advance(struct broker *b, struct job *j)
 			j->rest_ms = broker_now_ms() + REST_AFTER_MS;
 			close_p(&j->fd);
 			j->fd = -1;
-		}
-		else
+		} else {
 			kill_group(b, j);
+		}
 	}
 	if (j->rest_ms && broker_now_ms() >= j->rest_ms) {
 		j->rest_ms = 0;
@@ -121,12 +117,8 @@ static void advance(struct broker *b, struct job *j)
 	}
 	if (j->rest_ms)
 		return;
-<<<<<<< HEAD
-	if (j->guest_gone && !j->clearing && !populated(b, j))
-=======
 	/* A snapshot that is being taken is finished first. */
 	if (j->guest_gone && !j->clearing && !works_seal(b, j->id) && !populated(b, j))
->>>>>>> origin/main
 		give_to_janitor(b, j);
 }
 
