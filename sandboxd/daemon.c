@@ -408,6 +408,8 @@ static int start_core(struct daemon *d, const bool caps[CAP_COUNT], struct err *
 		.state_dirfd = d->state_dirfd,
 		.node_id = o->node_id ? o->node_id : "",
 		.node_labels = d->node_labels,
+		.image_dir = d->image_way,
+		.pull_fd = -1,
 		.audit_log = o->audit_log,
 		.capacity_cpus = o->capacity_cpus,
 		.capacity_memory_mb = o->capacity_memory_mb,

@@ -56,7 +56,7 @@ int reply_stream(struct call *c, int status, const char *type, int64_t length,
 /* Handlers by file:
  * system.c health capabilities node · sandboxes.c create list get update delete suspend resume
  * processes.c run start list get output bytes stdin signal · attach.c attach tunnel
- * files.c file_* dir_list · fs.c fs_* · events.c events_* · absent.c everything answered 501/[] */
+ * files.c file_* dir_list · fs.c fs_* · events.c events_* · images.c image_* */
 #define R(handler, method, path, cap, body, flags, help)                                           \
 	int handle_##handler(struct call *c, struct err *e);
 #include "common/api/routes.def"

@@ -8,6 +8,7 @@
 #include "sandboxd/core/export.h"
 #include "sandboxd/core/metrics.h"
 #include "sandboxd/core/prometheus.h"
+#include "sandboxd/core/images.h"
 #include "sandboxd/core/layers.h"
 #include "sandboxd/core/schedule.h"
 #include "sandboxd/core/snapshots.h"
@@ -163,20 +164,56 @@ static struct core *core_new(const struct backend_ops *ops, struct backend *b)
 	return c;
 }
 
+/* What most creates ask for. */
+static void expect_default(struct core *c, const struct backend_chain *chain)
+{
+	const struct limits *l = &c->policy->limits;
+	struct backend_spec shape = { .chain = chain,
+		.memory_mb = l->default_memory_mb,
+		.disk_mb = l->default_disk_mb,
+		.egress = c->policy->net_default.mode != NET_NONE };
+
+	if (c->ops->expect && chain->n)
+		c->ops->expect(c->backend, &shape);
+}
+
 /* The first create should not pay for unpacking. Failing is no reason not to start: another image
  * may be asked for, or this one be put in place later. */
 static void ready_default_image(struct core *c)
 {
-	struct backend_image img = { NULL };
+	const char *ref = c->policy->default_image;
+	struct image_use use = { .env = NULL };
 	struct err e = ERR_NULL;
 
-	c->default_ready =
-		c->ops->image_ensure(c->backend, c->policy->default_image, &img, &e) == 0;
-	if (c->default_ready)
-		backend_image_free(&img);
-	else
+	/* One that has to be fetched first does not hold up the start. */
+	if (c->ops->layer_import && !images_is_local(c, ref) && !images_is_ready(c, ref)) {
+		json_t *o = NULL;
+		if (images_install(c, ref, &o, &e) == 0)
+			json_decref(o);
+		else
+			log_warn("the default image is not ready image=%s reason=\"%s\"", ref, e.msg);
+		return;
+	}
+	c->default_ready = images_use(c, ref, NULL, NULL, NULL, &use, &e) == 0;
+	if (c->default_ready) {
+		expect_default(c, &use.chain);
+		image_use_free(c, &use);
+	} else
 		log_warn("the default image is not ready image=%s reason=\"%s\"",
 			c->policy->default_image, e.msg);
+}
+
+static int open_images(struct core *c, const struct core_conf *conf, struct err *e)
+{
+	const struct images_conf ic = { .image_dir = conf->image_dir,
+		.state_dirfd = conf->state_dirfd,
+		.pull_fd = conf->pull_fd };
+
+	if (images_open(c, &ic, &c->images, e) < 0)
+		return -1;
+	c->caps[CAP_IMAGES] = c->ops->layer_import && c->ops->layer_drop;
+	c->caps[CAP_REGISTRY_LOGIN] = images_can_pull(c);
+	return 0;
 }
 
 int core_open(const struct core_conf *conf, const struct backend_ops *ops, struct backend *b,
@@ -190,7 +227,7 @@ int core_open(const struct core_conf *conf, const struct backend_ops *ops, struc
 		guest_hub_new(&c->hub, e) < 0)
 		goto fail;
 	set_caps(c, caps);
-	if (layers_open(c, &c->layers, e) < 0 || snapshots_open(c, &c->snapshots, e) < 0 || volumes_open(c, &c->volumes, e) < 0 ||
+	if (layers_open(c, &c->layers, e) < 0 || open_images(c, conf, e) < 0 || snapshots_open(c, &c->snapshots, e) < 0 || volumes_open(c, &c->volumes, e) < 0 ||
 		schedule_open(c, &c->schedule, e) < 0 || restore_all(c, e) < 0 ||
 		layers_started(c, e) < 0)
 		goto fail;
@@ -272,6 +309,9 @@ void core_close(struct core *c)
 	if (!c)
 		return;
 	metrics_stop(c);
+	layers_stop(c->layers);
+	images_close(c->images);
+	c->images = NULL;
 	lifetime_stop(c);
 	exporter_close(c);
 	schedule_close(c->schedule);

@@ -15,6 +15,10 @@ struct limits { /* 6.2 and the policy file's defaults, 26.2 */
 	double default_cpus;
 	int64_t default_memory_mb, default_disk_mb, default_idle_timeout_secs;
 };
+struct policy_pool { /* 26.4 */
+	char *image; /* NULL: the default image */
+	unsigned size;
+};
 struct server_policy {
 	struct limits limits;
 	char *default_image;
@@ -23,12 +27,16 @@ struct server_policy {
 	struct net_policy net_default;
 	enum net_mode net_ceiling;
 	struct strlist may_allow;
+	struct policy_pool *pools;
+	size_t npools;
 };
 struct core_conf {
 	const char *state_dir;     /* absolute */
 	int state_dirfd;
 	const char *node_id;       /* "" standalone */
 	struct strmap node_labels;
+	const char *image_dir;     /* NAME.tar and others, core/images.h; NULL: none */
+	int pull_fd;               /* socket to sbx-pull, taken over by a start that goes well; -1: none */
 	const char *audit_log;     /* NULL: <state>/audit/events.jsonl; "none": off */
 	double capacity_cpus;      /* 0: the backend's figure */
 	int64_t capacity_memory_mb, capacity_disk_mb;

@@ -41,6 +41,7 @@ struct core {
 	struct guest_hub *hub;
 	struct layers *layers;
 	struct images *images;
+	struct pools *pools;
 	struct snapshots *snapshots;
 	struct volumes *volumes;
 	struct schedule *schedule;

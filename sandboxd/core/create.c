@@ -9,6 +9,8 @@
 #include "sandboxd/core/clock.h"
 #include "sandboxd/core/export.h"
 #include "sandboxd/core/identity.h"
+#include "sandboxd/core/images.h"
+#include "sandboxd/core/pools.h"
 #include "sandboxd/core/proc.h"
 #include "sandboxd/core/prometheus.h"
 #include "sandboxd/core/schedule.h"
@@ -94,11 +96,13 @@ static struct sandbox *build(struct core *c, const struct create_body *b,
 struct progress { /* what would have to be taken back */
 	struct sandbox *s;
 	const struct snapshot_use *from;
+	const struct registry_login_body *login; /* NULL: none */
 	uint64_t ticket; /* of the record */
 	bool waited;     /* for it, and this came of it: */
 	int stored;
 	struct err store_err;
 	bool run_dir, runtime;
+	bool was_ready; /* the backend had made it ahead */
 };
 
 /* The record goes to the disk on this thread, while the backend works. */
@@ -125,6 +129,7 @@ static int make_runtime(struct sandbox *s, struct progress *p, struct err *e)
 		.cpus = s->cpus,
 		.memory_mb = s->memory_mb,
 		.disk_mb = s->disk_mb,
+		.was_ready = &p->was_ready,
 		.meanwhile = await_record,
 		.meanwhile_arg = p };
 
@@ -154,7 +159,7 @@ static int connect_runtime(struct sandbox *s, struct err *e)
 	return 0;
 }
 
-static json_t *created_event(const struct sandbox *s, const struct snapshot_use *from)
+static json_t *created_event(const struct sandbox *s, const struct snapshot_use *from, bool pooled)
 {
 	json_t *o = json_object();
 
@@ -166,6 +171,8 @@ static json_t *created_event(const struct sandbox *s, const struct snapshot_use 
 	json_object_set_new(o, "network", net_policy_json(&s->network));
 	if (s->env.n)
 		json_object_set_new(o, "env_names", map_names_json(&s->env));
+	if (pooled)
+		json_object_set_new(o, "reason", json_string("pool"));
 	if (from)
 		json_object_set_new(o, "snapshot", json_string(from->id));
 	if (s->nvolumes)
@@ -181,17 +188,20 @@ static int cancelled(struct sandbox *s, struct err *e)
 }
 
 /* From here on it is there: first in the log, then for everybody. */
-static int land(struct sandbox *s, const struct snapshot_use *from, struct err *e)
+static int land(struct sandbox *s, const struct progress *p, struct err *e)
 {
+	bool pooled = p->was_ready && !p->from && pools_fit(s->core, s);
 	int rc = 0;
 
+	if (pooled)
+		pools_taken(s->core, s->image);
 	pthread_mutex_lock(&s->lock);
 	if (__atomic_load_n(&s->cancel, __ATOMIC_ACQUIRE) || (s->gone && s->gone(s->gone_arg))) {
 		rc = cancelled(s, e);
 	} else if (registry_land(&s->core->reg, s, e) < 0) {
 		rc = -1;
 	} else {
-		audit_event(s->core->audit, "sandbox.created", s->id, created_event(s, from));
+		audit_event(s->core->audit, "sandbox.created", s->id, created_event(s, p->from, pooled));
 		s->state = SBX_RUNNING;
 		s->idle_since_ms = clock_mono_ms();
 		schedule_arm(s);
@@ -218,22 +228,31 @@ static int make_fork(struct sandbox *s, const struct snapshot_use *from, struct 
 	return rc < 0 ? oom(e) : 0;
 }
 
-static int make_image(struct sandbox *s, struct err *e)
+static bool has_gone(void *arg)
 {
-	struct backend_image img = { NULL };
+	struct sandbox *s = arg;
 
-	if (s->core->ops->image_ensure(s->core->backend, s->image, &img, e) < 0)
+	return __atomic_load_n(&s->cancel, __ATOMIC_ACQUIRE) || (s->gone && s->gone(s->gone_arg));
+}
+
+static int make_image(struct sandbox *s, const struct registry_login_body *login, struct err *e)
+{
+	struct image_use use = { .env = NULL };
+
+	if (images_use(s->core, s->image, login, has_gone, s, &use, e) < 0)
 		return -1;
 	pthread_mutex_lock(&s->lock);
-	s->image_env = steal(img.env);
+	s->image_env = steal(use.env);
+	s->chain = use.chain;
+	sandbox_hold_chain(s);
 	pthread_mutex_unlock(&s->lock);
-	backend_image_free(&img);
+	image_use_free(s->core, &use); /* the sandbox has its own */
 	return 0;
 }
 
 static int make(struct sandbox *s, struct progress *p, struct err *e)
 {
-	if ((p->from ? make_fork(s, p->from, e) : make_image(s, e)) < 0)
+	if ((p->from ? make_fork(s, p->from, e) : make_image(s, p->login, e)) < 0)
 		return -1;
 	if (sandbox_make_run_dir(s) < 0)
 		return err_sys(e, errno, "the sandbox's run folder");
@@ -257,7 +276,7 @@ static int make(struct sandbox *s, struct progress *p, struct err *e)
 			*e = p->store_err;
 		return -1;
 	}
-	return land(s, p->from, e);
+	return land(s, p, e);
 }
 
 /* Nothing may remain, and a DELETE that waits for this must find nothing when it returns. */
@@ -307,7 +326,8 @@ static int create_from(struct core *c, const struct create_body *body,
 	const struct snapshot_use *from, bool (*gone)(void *), void *arg, struct sandbox **ret,
 	struct err *e)
 {
-	struct progress p = { .from = from };
+	struct progress p = { .from = from,
+		.login = body->has_registry_login ? &body->registry_login : NULL };
 	struct net_policy net;
 	struct sandbox *s;
 

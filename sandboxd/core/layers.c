@@ -266,18 +266,27 @@ int layers_started(struct core *c, struct err *e)
 	return s->dropping ? 0 : err_set(e, ERR_UNAVAILABLE, "no thread could be started");
 }
 
+void layers_stop(struct layers *s)
+{
+	if (!s)
+		return;
+	pthread_mutex_lock(&s->lock);
+	s->started = false;
+	s->stop = true;
+	pthread_cond_broadcast(&s->cond);
+	pthread_mutex_unlock(&s->lock);
+	if (s->dropping)
+		pthread_join(s->dropper, NULL);
+	s->dropping = false;
+}
+
 void layers_close(struct layers *s)
 {
 	struct layer *l, *tmp;
 
 	if (!s)
 		return;
-	pthread_mutex_lock(&s->lock);
-	s->stop = true;
-	pthread_cond_broadcast(&s->cond);
-	pthread_mutex_unlock(&s->lock);
-	if (s->dropping)
-		pthread_join(s->dropper, NULL);
+	layers_stop(s);
 	while ((l = s->drops)) {
 		s->drops = l->next_drop;
 		layer_free(l);

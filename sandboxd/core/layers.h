@@ -24,7 +24,9 @@ int layers_open(struct core *c, struct layers **ret, struct err *e);
 int layers_keep(struct core *c, struct err *e);
 /* All owners have loaded: what nobody has referenced is dropped from now on. */
 int layers_started(struct core *c, struct err *e);
-/* What waits to be dropped is left to the next start. */
+/* From here on nothing is dropped any more, as the owners let go of what they have in memory. What nobody
+ * needs is left to the next start. NULL is fine. */
+void layers_stop(struct layers *l);
 void layers_close(struct layers *l);
 
 /* A new number with a durable record, leased once (layers_unref_one ends it). `key`: the content's digest

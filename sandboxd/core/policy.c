@@ -299,9 +299,24 @@ static int check_pools(const struct policy_file *f, const struct server_policy *
 				return err_set(e, ERR_INVALID_REQUEST,
 					"pools[%zu]: there is a pool for this image already", i);
 	}
-	if (f->pools.n)
-		return err_set(e, ERR_UNSUPPORTED,
-			"pools are not supported by this server yet; remove them");
+	return 0;
+}
+
+static int take_pools(const struct policy_file *f, struct server_policy *p, struct err *e)
+{
+	const struct pool_part *pools = f->pools.v;
+
+	if (check_pools(f, p, e) < 0)
+		return -1;
+	p->pools = calloc(f->pools.n + 1, sizeof(*p->pools));
+	if (!p->pools)
+		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+	for (size_t i = 0; i < f->pools.n; i++) {
+		struct policy_pool *to = &p->pools[p->npools++];
+		to->size = (unsigned)pools[i].size;
+		if (pools[i].image && *pools[i].image && !(to->image = strdup(pools[i].image)))
+			return err_set(e, ERR_UNAVAILABLE, "out of memory");
+	}
 	return 0;
 }
 
@@ -334,7 +349,7 @@ static int take_all(struct policy_file *f, struct server_policy *p, struct err *
 	if (check_numbers(&p->limits, e) < 0 || take_images(f, p, e) < 0 ||
 		take_network(&f->network, p, e) < 0)
 		return -1;
-	return check_pools(f, p, e);
+	return take_pools(f, p, e);
 }
 
 static int load_text(const char *path, json_t **ret, struct err *e)
@@ -376,6 +391,9 @@ void server_policy_free(struct server_policy *p)
 	strs_free(&p->images);
 	strs_free(&p->may_allow);
 	net_policy_free(&p->net_default);
+	for (size_t i = 0; i < p->npools; i++)
+		free(p->pools[i].image);
+	free(p->pools);
 	*p = (struct server_policy){ .has_images = false };
 }
 

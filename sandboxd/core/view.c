@@ -5,8 +5,10 @@
 
 #include "common/sys/mem.h"
 #include "sandboxd/core/clock.h"
+#include "sandboxd/core/pools.h"
 #include "sandboxd/core/export.h"
 #include "sandboxd/core/snapshots.h"
+#include "sandboxd/core/images.h"
 #include "sandboxd/core/strs.h"
 #include "sandboxd/core/volumes.h"
 
@@ -171,7 +173,7 @@ static json_t *amounts(double cpus, int64_t memory_mb, int64_t disk_mb)
 
 /* What live sandboxes run from is ready without a pull; the default image is made ready at start.
  */
-static json_t *images_json(struct core *c)
+static json_t *backend_images_json(struct core *c)
 {
 	struct strlist names = { NULL, 0 };
 	json_t *a = json_array();
@@ -199,7 +201,11 @@ static json_t *images_json(struct core *c)
 
 json_t *core_node_json(struct core *c)
 {
-	json_t *o = json_object(), *images = images_json(c);
+	json_t *o = json_object(), *images = c->ops->layer_import ? images_ready_json(c) : backend_images_json(c);
+	struct pool_figures pools = pools_sum(c);
+	const struct limits *l = &c->policy->limits;
+	int64_t pooled = pools.ready + pools.making;
+	json_t *pooled_now = pools_json(c);
 	struct registry_figures f;
 
 	registry_figures(&c->reg, &f);
@@ -209,9 +215,12 @@ json_t *core_node_json(struct core *c)
 	json_object_set_new(o, "capacity",
 		amounts(c->capacity_cpus, c->capacity_memory_mb, c->capacity_disk_mb));
 	json_object_set_new(o, "free",
-		amounts(c->capacity_cpus - f.cpus, c->capacity_memory_mb - f.memory_mb,
-			c->capacity_disk_mb - f.disk_mb));
+		amounts(c->capacity_cpus - f.cpus - (double)pooled * l->default_cpus,
+			c->capacity_memory_mb - f.memory_mb - pooled * l->default_memory_mb,
+			c->capacity_disk_mb - f.disk_mb - pooled * l->default_disk_mb));
 	json_object_set_new(o, "running", json_integer(f.running));
+	if (pooled_now)
+		json_object_set_new(o, "pooled", pooled_now);
 	if (json_array_size(images))
 		json_object_set_new(o, "images", images);
 	else

@@ -156,6 +156,7 @@ static void start(struct double_rig *r)
 		.libexec_dir = libexec,
 		.broker_fd = -1 };
 	struct core_conf cc = { .state_dir = r->dir,
+		.pull_fd = -1,
 		.state_dirfd = r->dirfd,
 		.node_id = "",
 		.keep_sandboxes = r->keep,

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+/* Folders of our own, with all that is in them. Libc only. */
+#ifndef COMMON_SYS_TREE_H
+#define COMMON_SYS_TREE_H
+
+#include <stdint.h>
+
+/* Removes a file or a folder below `parent`; no link is followed. What is not there is fine. 0 or -errno
+ * of the first that could not be removed; goes at most 64 folders deep. */
+int tree_remove(int parent, const char *name);
+/* Sum of the sizes of the regular files in it, to the same depth. */
+int64_t tree_size(int parent, const char *name);
+
+#endif

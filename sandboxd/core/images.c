@@ -1,0 +1,592 @@
+/* SPDX-License-Identifier: MIT */
+/* The table of images and what the API says of it. A record is one row, written when everything that it
+ * names is on the disk; so after a crash an image is there with all of its layers, or not at all. */
+#include "sandboxd/core/images_internal.h"
+
+#include "common/base/log.h"
+#include "common/sys/mem.h"
+#include "sandboxd/core/clock.h"
+#include "sandboxd/core/pull.h"
+#include "sandboxd/core/strs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define FAILED_KEPT 100 /* failed installs that stay listed; the eldest makes room */
+
+static int oom(struct err *e)
+{
+	return err_set(e, ERR_UNAVAILABLE, "out of memory");
+}
+
+/* --- data ------------------------------------------------------------------------------------ */
+
+static char **env_copy(char *const *env)
+{
+	size_t n = 0;
+	char **v;
+
+	while (env && env[n])
+		n++;
+	v = calloc(n + 1, sizeof(*v));
+	for (size_t i = 0; v && i < n; i++)
+		if (!(v[i] = strdup(env[i]))) {
+			image_env_free(v);
+			return NULL;
+		}
+	return v;
+}
+
+int image_data_use(struct core *c, const struct image_data *d, struct image_use *ret, struct err *e)
+{
+	ret->env = env_copy(d->env);
+	if (!ret->env)
+		return oom(e);
+	ret->chain = d->chain;
+	layers_ref(c, &ret->chain);
+	return 0;
+}
+
+void image_data_clear(struct core *c, struct image_data *d)
+{
+	layers_unref(c, &d->chain);
+	free(d->digest);
+	image_env_free(d->env);
+	*d = (struct image_data){ 0 };
+}
+
+void image_use_free(struct core *c, struct image_use *u)
+{
+	layers_unref(c, &u->chain);
+	u->chain.n = 0;
+	image_env_free(u->env);
+	u->env = NULL;
+}
+
+/* --- table ----------------------------------------------------------------------------------- */
+
+struct image *image_find(struct images *s, const char *ref)
+{
+	struct image *im;
+
+	HASH_FIND_STR(s->all, ref, im);
+	return im;
+}
+
+struct image *image_get(struct images *s, const char *ref)
+{
+	struct image *im = image_find(s, ref);
+
+	if (im)
+		return im;
+	im = calloc(1, sizeof(*im));
+	if (!im || !(im->ref = strdup(ref))) {
+		free(im);
+		return NULL;
+	}
+	HASH_ADD_KEYPTR(hh, s->all, im->ref, strlen(im->ref), im);
+	if (im->hh.tbl)
+		return im;
+	free(im->ref);
+	free(im);
+	return NULL;
+}
+
+static void image_free(struct images *s, struct image *im)
+{
+	HASH_DEL(s->all, im);
+	image_data_clear(s->core, &im->data);
+	free(im->error);
+	free(im->ref);
+	free(im);
+}
+
+static void limit_failures(struct images *s)
+{
+	struct image *im, *tmp, *eldest = NULL;
+	unsigned n = 0;
+
+	HASH_ITER(hh, s->all, im, tmp)
+	{
+		if (im->installed || im->job || !im->error)
+			continue;
+		n++;
+		if (!eldest || im->failed_seq < eldest->failed_seq)
+			eldest = im;
+	}
+	if (n > FAILED_KEPT)
+		image_free(s, eldest);
+}
+
+void image_drop_empty(struct images *s, struct image *im)
+{
+	if (!im->installed && !im->job && !im->error)
+		image_free(s, im);
+	else
+		limit_failures(s);
+}
+
+/* --- records --------------------------------------------------------------------------------- */
+
+static json_t *env_json(char *const *env)
+{
+	json_t *a = json_array();
+
+	for (size_t i = 0; env && env[i]; i++)
+		json_array_append_new(a, json_string(env[i]));
+	return a;
+}
+
+static char *body_of(const struct image_data *d)
+{
+	_cleanup_json_ json_t *o = json_object();
+	const struct image_stamp *st = &d->stamp;
+
+	if (d->digest)
+		json_object_set_new(o, "digest", json_string(d->digest));
+	json_object_set_new(o, "bytes", json_integer(d->bytes));
+	json_object_set_new(o, "installed_ns", json_integer(d->installed_ns));
+	json_object_set_new(o, "chain", chain_json(&d->chain));
+	json_object_set_new(o, "env", env_json(d->env));
+	if (st->ino)
+		json_object_set_new(o, "stamp",
+			json_pack("[I,I,I,I]", (json_int_t)st->dev, (json_int_t)st->ino,
+				(json_int_t)st->size, (json_int_t)st->mtime_ns));
+	return json_text(o);
+}
+
+static int put_row(struct core *c, const char *ref, const char *body, struct err *e)
+{
+	struct store_row row = { "image", ref, body };
+	uint64_t ticket = store_put_rows(c->store, &row, 1, true);
+
+	return ticket ? store_wait(c->store, ticket, e) : oom(e);
+}
+
+int image_save(struct core *c, const char *ref, const struct image_data *d, struct err *e)
+{
+	_cleanup_free_ char *body = body_of(d);
+
+	return body ? put_row(c, ref, body, e) : oom(e);
+}
+
+static int load_env(const json_t *a, char ***ret)
+{
+	char **env = calloc(json_array_size(a) + 1, sizeof(*env));
+
+	for (size_t i = 0; env && i < json_array_size(a); i++) {
+		const char *kv = json_string_value(json_array_get(a, i));
+		env[i] = strdup(kv ? kv : "");
+		if (!env[i] || !strchr(env[i], '=')) {
+			image_env_free(env);
+			return -1;
+		}
+	}
+	*ret = env;
+	return env ? 0 : -1;
+}
+
+static void load_stamp(const json_t *a, struct image_stamp *ret)
+{
+	if (json_array_size(a) != 4)
+		return;
+	ret->dev = (uint64_t)json_integer_value(json_array_get(a, 0));
+	ret->ino = (uint64_t)json_integer_value(json_array_get(a, 1));
+	ret->size = (uint64_t)json_integer_value(json_array_get(a, 2));
+	ret->mtime_ns = json_integer_value(json_array_get(a, 3));
+}
+
+static int load_data(struct core *c, const json_t *o, struct image_data *d)
+{
+	const char *digest = json_string_value(json_object_get(o, "digest"));
+
+	d->digest = digest ? strdup(digest) : NULL;
+	d->bytes = json_integer_value(json_object_get(o, "bytes"));
+	d->installed_ns = json_integer_value(json_object_get(o, "installed_ns"));
+	load_stamp(json_object_get(o, "stamp"), &d->stamp);
+	if (chain_load(json_object_get(o, "chain"), &d->chain) < 0 || d->chain.n == 0 ||
+		!layers_whole(c, &d->chain))
+		return -1;
+	return load_env(json_object_get(o, "env"), &d->env);
+}
+
+static int load_one(void *arg, const char *key, const char *body, struct err *e)
+{
+	struct images *s = arg;
+	_cleanup_json_ json_t *o = json_loads(body, 0, NULL);
+	struct image_data d = { 0 };
+	struct image *im;
+
+	if (!json_is_object(o) || load_data(s->core, o, &d) < 0) {
+		log_warn("the record of an image cannot be used and is skipped image=%.100s", key);
+		free(d.digest);
+		image_env_free(d.env);
+		return 0;
+	}
+	layers_ref(s->core, &d.chain);
+	im = image_get(s, key);
+	if (!im) {
+		image_data_clear(s->core, &d);
+		return oom(e);
+	}
+	im->data = d;
+	im->installed = true;
+	return 0;
+}
+
+/* --- open, close ----------------------------------------------------------------------------- */
+
+static void cond_init(pthread_cond_t *cond)
+{
+	pthread_condattr_t a;
+
+	pthread_condattr_init(&a);
+	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+	pthread_cond_init(cond, &a);
+	pthread_condattr_destroy(&a);
+}
+
+int images_open(struct core *c, const struct images_conf *conf, struct images **ret, struct err *e)
+{
+	struct images *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return oom(e);
+	s->core = c;
+	s->state_dirfd = conf->state_dirfd;
+	s->dirfd = conf->image_dir ? open(conf->image_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	s->dir = strdup(conf->image_dir ? conf->image_dir : "");
+	pthread_mutex_init(&s->lock, NULL);
+	cond_init(&s->changed);
+	if (!s->dir)
+		oom(e);
+	else if (conf->pull_fd >= 0 && pull_new(conf->pull_fd, conf->state_dirfd, &s->pull, e) < 0)
+		;
+	else if (store_load_rows(c->store, "image", load_one, s, e) == 0) {
+		*ret = s;
+		return 0;
+	}
+	images_close(s);
+	return -1;
+}
+
+/* Whatever waits for the backend or for sbx-pull is told to give up. False: nothing does any more. */
+static bool cancel_all(struct images *s)
+{
+	struct timespec until;
+	bool left;
+	struct core *c = s->core;
+	uint32_t nums[ARRAY_LEN(s->jobs)];
+	size_t n = 0;
+
+	pthread_mutex_lock(&s->lock);
+	s->stop = true;
+	for (size_t i = 0; i < s->njobs; i++) {
+		__atomic_store_n(&s->jobs[i]->cancel, 1, __ATOMIC_RELEASE);
+		if (s->jobs[i]->importing)
+			nums[n++] = s->jobs[i]->importing;
+	}
+	pthread_mutex_unlock(&s->lock);
+	for (size_t i = 0; i < n; i++)
+		(void)c->ops->layer_drop(c->backend, nums[i], NULL);
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec++;
+	pthread_mutex_lock(&s->lock);
+	while (s->njobs > 0 &&
+		pthread_cond_timedwait(&s->changed, &s->lock, &until) != ETIMEDOUT)
+		;
+	left = s->njobs > 0;
+	pthread_mutex_unlock(&s->lock);
+	return left;
+}
+
+void images_close(struct images *s)
+{
+	struct image *im, *tmp;
+
+	if (!s)
+		return;
+	/* Again and again: one may have come between looking whether to stop and asking the backend. */
+	while (cancel_all(s))
+		;
+	pull_free(s->pull);
+	HASH_ITER(hh, s->all, im, tmp)
+	{
+		image_free(s, im);
+	}
+	close_p(&s->dirfd);
+	free(s->dir);
+	pthread_cond_destroy(&s->changed);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+}
+
+bool images_is_local(struct core *c, const char *ref)
+{
+	struct image_stamp stamp;
+
+	return image_local_find(c->images, ref, &stamp);
+}
+
+bool images_can_pull(const struct core *c)
+{
+	return c->images && c->images->pull && c->ops->layer_import;
+}
+
+/* --- what the API shows ---------------------------------------------------------------------- */
+
+/* Images of live sandboxes, once for each of them. */
+static void used_images(struct core *c, struct strlist *ret)
+{
+	struct sandbox **all;
+	size_t n;
+
+	*ret = (struct strlist){ NULL, 0 };
+	if (registry_all(&c->reg, &all, &n) < 0)
+		return;
+	for (size_t i = 0; i < n; i++) {
+		pthread_mutex_lock(&all[i]->lock);
+		if (all[i]->state != SBX_TERMINATED)
+			(void)strs_add(ret, all[i]->image);
+		pthread_mutex_unlock(&all[i]->lock);
+		sandbox_unref(all[i]);
+	}
+	free(all);
+}
+
+static int64_t count_uses(const struct strlist *used, const char *ref)
+{
+	int64_t n = 0;
+
+	for (size_t i = 0; i < used->n; i++)
+		n += strcmp(used->v[i], ref) == 0;
+	return n;
+}
+
+static bool is_pooled(const struct core *c, const char *ref)
+{
+	for (size_t i = 0; i < c->policy->npools; i++) {
+		const char *image = c->policy->pools[i].image;
+		if (!strcmp(image ? image : c->policy->default_image, ref))
+			return true;
+	}
+	return false;
+}
+
+static bool is_default(const struct core *c, const char *ref)
+{
+	return strcmp(c->policy->default_image, ref) == 0;
+}
+
+static void put_data(json_t *o, const struct image_data *d)
+{
+	char text[CLOCK_TEXT_LEN];
+
+	if (d->digest)
+		json_object_set_new(o, "digest", json_string(d->digest));
+	json_object_set_new(o, "bytes", json_integer(d->bytes));
+	clock_text(d->installed_ns, text);
+	json_object_set_new(o, "installed_at", json_string(text));
+}
+
+static json_t *progress_json(const struct install *in)
+{
+	static const char *const words[] = { "pulling", "building" };
+	int64_t total = __atomic_load_n(&in->total, __ATOMIC_RELAXED);
+	int64_t done = __atomic_load_n(&in->done, __ATOMIC_RELAXED);
+	json_t *o = json_object();
+	off_t at = in->archive_fd >= 0 ? lseek(in->archive_fd, 0, SEEK_CUR) : 0;
+
+	done += at > 0 ? at : 0;
+	json_object_set_new(o, "phase",
+		json_string(words[__atomic_load_n(&in->phase, __ATOMIC_RELAXED)]));
+	if (total > 0) {
+		json_object_set_new(o, "done", json_integer(done < total ? done : total));
+		json_object_set_new(o, "total", json_integer(total));
+	}
+	return o;
+}
+
+/* im NULL: only a live sandbox knows of it, whose create had a login. */
+static json_t *image_json(
+	const struct core *c, const struct image *im, const char *ref, int64_t in_use)
+{
+	const char *state = im && im->job		       ? "installing"
+			    : !im || im->installed || in_use > 0 ? "installed"
+								 : "failed";
+	json_t *o = json_object();
+
+	json_object_set_new(o, "image", json_string(ref));
+	json_object_set_new(o, "state", json_string(state));
+	if (im && im->installed)
+		put_data(o, &im->data);
+	json_object_set_new(o, "in_use", json_integer(in_use));
+	if (is_default(c, ref))
+		json_object_set_new(o, "default", json_true());
+	if (is_pooled(c, ref))
+		json_object_set_new(o, "pooled", json_true());
+	if (im && im->job)
+		json_object_set_new(o, "progress", progress_json(im->job));
+	if (!strcmp(state, "failed") && im->error)
+		json_object_set_new(o, "error", json_string(im->error));
+	return o;
+}
+
+json_t *images_json(struct core *c)
+{
+	struct images *s = c->images;
+	json_t *list = json_array();
+	struct strlist used, names = { NULL, 0 };
+	struct image *im, *tmp;
+
+	used_images(c, &used);
+	(void)strs_copy(&used, &names);
+	pthread_mutex_lock(&s->lock);
+	HASH_ITER(hh, s->all, im, tmp)
+	{
+		(void)strs_add(&names, im->ref);
+	}
+	strs_sort_unique(&names);
+	for (size_t i = 0; i < names.n; i++)
+		json_array_append_new(list,
+			image_json(c, image_find(s, names.v[i]), names.v[i],
+				count_uses(&used, names.v[i])));
+	pthread_mutex_unlock(&s->lock);
+	strs_free(&names);
+	strs_free(&used);
+	return json_pack("{s:o}", "images", list);
+}
+
+json_t *images_ready_json(struct core *c)
+{
+	struct images *s = c->images;
+	struct strlist names = { NULL, 0 };
+	json_t *a = json_array();
+	struct image *im, *tmp;
+
+	pthread_mutex_lock(&s->lock);
+	HASH_ITER(hh, s->all, im, tmp)
+	{
+		if (im->installed)
+			(void)strs_add(&names, im->ref);
+	}
+	pthread_mutex_unlock(&s->lock);
+	strs_sort_unique(&names);
+	for (size_t i = 0; i < names.n; i++)
+		json_array_append_new(a, json_string(names.v[i]));
+	strs_free(&names);
+	return a;
+}
+
+bool images_is_ready(struct core *c, const char *ref)
+{
+	struct image *im;
+	bool ready;
+
+	pthread_mutex_lock(&c->images->lock);
+	im = image_find(c->images, ref);
+	ready = im && im->installed;
+	pthread_mutex_unlock(&c->images->lock);
+	return ready;
+}
+
+static int check_ref(const char *ref, struct err *e)
+{
+	if (!ref || !image_ref_ok(ref))
+		return err_set(e, ERR_INVALID_REQUEST, "image is not an image reference");
+	return 0;
+}
+
+int images_install(struct core *c, const char *ref, json_t **ret, struct err *e)
+{
+	struct images *s = c->images;
+	struct install *in;
+	struct strlist used;
+	int rc;
+
+	if (check_ref(ref, e) < 0)
+		return -1;
+	if (c->policy->has_images && !strs_has(&c->policy->images, ref))
+		return err_set(e, ERR_REFUSED, "image \"%s\" is not on this server's list", ref);
+	used_images(c, &used);
+	pthread_mutex_lock(&s->lock);
+	rc = install_begin(s, ref, NULL, &in, e);
+	if (rc == 0) {
+		in->asked = true;
+		*ret = image_json(c, image_find(s, ref), ref, count_uses(&used, ref));
+		install_unref(s, in);
+	}
+	pthread_mutex_unlock(&s->lock);
+	strs_free(&used);
+	return rc;
+}
+
+/* Lock held. What speaks against it. */
+static int check_remove(
+	const struct core *c, const struct image *im, const char *ref, int64_t in_use, struct err *e)
+{
+	if (is_default(c, ref))
+		return err_set(e, ERR_CONFLICT, "image \"%s\" is this server's default", ref);
+	if (is_pooled(c, ref))
+		return err_set(e, ERR_CONFLICT, "image \"%s\" is kept ready by a pool", ref);
+	if (in_use > 0)
+		return err_set(e, ERR_CONFLICT, "image \"%s\" is in use by %lld sandboxes", ref,
+			(long long)in_use);
+	if (im && im->job)
+		return err_set(e, ERR_CONFLICT, "image \"%s\" is being installed", ref);
+	if (!im)
+		return err_set(e, ERR_NOT_FOUND, "image \"%s\" is not installed", ref);
+	return 0;
+}
+
+/* Lock held. Out of the table; *ticket of the removal of its record, 0: it had none. */
+static int take_out(struct images *s, struct image *im, int64_t *freed, uint64_t *ticket)
+{
+	struct store_row row = { "image", im->ref, NULL };
+
+	*ticket = 0;
+	*freed = 0;
+	if (im->installed) {
+		*ticket = store_put_rows(s->core->store, &row, 1, true);
+		if (!*ticket)
+			return -1;
+		*freed = layers_freeable(s->core, &im->data.chain);
+	}
+	return 0;
+}
+
+int images_remove(struct core *c, const char *ref, json_t **ret, struct err *e)
+{
+	struct images *s = c->images;
+	struct backend_chain chain = { .n = 0 };
+	struct strlist used;
+	uint64_t ticket = 0;
+	int64_t freed = 0;
+	struct image *im;
+	int rc;
+
+	if (check_ref(ref, e) < 0)
+		return -1;
+	used_images(c, &used);
+	pthread_mutex_lock(&s->lock);
+	im = image_find(s, ref);
+	rc = check_remove(c, im, ref, count_uses(&used, ref), e);
+	if (rc == 0 && take_out(s, im, &freed, &ticket) < 0)
+		rc = oom(e);
+	if (rc == 0) {
+		chain = im->data.chain; /* kept until the record is gone */
+		layers_ref(c, &chain);
+		image_free(s, im);
+	}
+	pthread_mutex_unlock(&s->lock);
+	strs_free(&used);
+	if (rc == 0 && ticket)
+		rc = store_wait(c->store, ticket, e);
+	layers_unref(c, &chain);
+	if (rc == 0)
+		*ret = json_pack("{s:s,s:I}", "image", ref, "freed_bytes", (json_int_t)freed);
+	return rc;
+}
