@@ -158,6 +158,7 @@ int handle_fs_statfs(struct call *c, struct err *e)
 		return -1;
 	memcpy(&s, r.data, sizeof(s));
 	guestfs_result_free(&r);
+	sandbox_space(c->core, v.s, path, &s);
 	text_fmt(&t,
 		"{\"bsize\":%lld,\"blocks\":%lld,\"bfree\":%lld,\"bavail\":%lld,\"files\":%lld,"
 		"\"ffree\":%lld,\"namelen\":%lld}",

@@ -125,6 +125,10 @@ struct backend_ops {
 	 * ends it. Returns at once with what there is now; it is asked again and again. */
 	int (*pool)(struct backend *b, unsigned num, const struct backend_spec *shape, unsigned size,
 		struct backend_pool *ret, struct err *e);
+	/* Bytes used of the sandbox's own disk, or of a volume (id NULL), and its size, where the file
+	 * system's own figures are those of all of them together; unsupported: believe the file system. */
+	int (*disk_usage)(struct backend *b, const char *id, uint32_t volume, int64_t *used,
+		int64_t *size, struct err *e);
 	/* Gives a running sandbox that was made without a network an egress process (PATCH network). */
 	int (*egress_add)(struct backend *b, const char *id, struct err *e);
 	void (*capacity)(struct backend *b, double *cpus, int64_t *memory_mb, int64_t *disk_mb);

@@ -169,5 +169,8 @@ int sandbox_suspend(struct sandbox *s, struct err *e);
 int sandbox_resume(struct sandbox *s, struct err *e);
 json_t *sandbox_json(struct sandbox *s); /* 8.2; takes the lock itself; NULL: out of memory */
 char *sandbox_text(struct sandbox *s);   /* the same as text, kept until it changes; caller frees */
+struct files_statfs;
+/* Puts right what the file system says of the disk behind a path (space.c). */
+void sandbox_space(struct core *c, const struct sandbox *s, const char *path, struct files_statfs *st);
 
 #endif

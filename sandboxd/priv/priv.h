@@ -75,7 +75,7 @@ struct priv_ans {
 	int32_t error; /* 0 or an errno */
 	uint32_t pad;
 	int64_t n[8];               /* HELLO: flags; CREATE: pid of the shim, 1 if it was ready; DISK_FREE: MiB;
-				     * LAYER_IMPORT, SNAPSHOT: bytes; METER: as in backend_meter;
+				     * LAYER_IMPORT, SNAPSHOT: bytes; USAGE: used, size; METER: as in backend_meter;
 				     * POOL: how many are ready, being made */
 	char layer[PRIV_LAYER_MAX]; /* IMAGE */
 	char text[208];             /* on error: what failed, for people */

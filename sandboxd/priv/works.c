@@ -237,6 +237,31 @@ void op_volume_drop(struct broker *b, const struct priv_req *q, int fd)
 	queue(b, q, &f);
 }
 
+void op_usage(struct broker *b, const struct priv_req *q, int fd)
+{
+	struct area_usage u = { 0 };
+	struct priv_ans a = { 0 };
+	struct fail f = { 0 };
+	char name[PRIV_ID_MAX];
+	int r;
+
+	(void)fd;
+	if (q->num ? q->id[0] != 0 : !name_is_id(q->id, sizeof(q->id))) {
+		fail_set(&f, EINVAL, "id or volume");
+	} else {
+		if (q->num)
+			volume_name(name, q->num);
+		else
+			memcpy(name, q->id, sizeof(name));
+		r = area_usage(&b->env.areas, name, &u);
+		if (r < 0)
+			fail_set(&f, r, "usage of %.63s", name);
+	}
+	a.n[0] = u.used;
+	a.n[1] = u.size;
+	broker_answer(b, q->op, q->tag, &f, &a);
+}
+
 static void keep(struct broker *b, const struct priv_req *q, struct keep_nums *k)
 {
 	struct fail f = { 0 };

@@ -135,6 +135,7 @@ struct files_closed {
 };
 struct files_statfs {
 	uint64_t bsize, blocks, bfree, bavail, files, ffree, namelen;
+	uint64_t type; /* as in linux/magic.h: whose figures these are */
 };
 
 #endif

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -142,11 +143,12 @@ int64_t op_statfs(struct job *j)
 {
 	_cleanup_close_ int fd = open_path(j, true);
 	struct statvfs v;
+	struct statfs kind;
 	struct files_statfs s;
 
 	if (fd < 0)
 		return fd;
-	if (fstatvfs(fd, &v) < 0)
+	if (fstatvfs(fd, &v) < 0 || fstatfs(fd, &kind) < 0)
 		return -errno;
 	s = (struct files_statfs){ .bsize = v.f_frsize,
 		.blocks = v.f_blocks,
@@ -154,7 +156,8 @@ int64_t op_statfs(struct job *j)
 		.bavail = v.f_bavail,
 		.files = v.f_files,
 		.ffree = v.f_ffree,
-		.namelen = v.f_namemax };
+		.namelen = v.f_namemax,
+		.type = (uint32_t)kind.f_type };
 	memcpy(j->out, &s, sizeof(s));
 	j->out_len = sizeof(s);
 	return 0;

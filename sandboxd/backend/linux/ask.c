@@ -124,6 +124,8 @@ static int refuse(struct ask *a, const struct priv_ans *ans, struct err *e)
 	case EEXIST:
 	case ESRCH: /* no runtime of this sandbox, or not any more */
 		return err_set(e, ERR_CONFLICT, "%s", text);
+	case ENOTSUP:
+		return err_set(e, ERR_UNSUPPORTED, "%s", text);
 	case ELOOP: /* a volume's mount point */
 	case ENOTDIR:
 		return err_set(e, ERR_INVALID_REQUEST, "%s", text);

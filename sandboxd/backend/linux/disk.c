@@ -86,3 +86,18 @@ int disk_snapshot(struct backend *b, const char *id, uint32_t num, int64_t *byte
 	*bytes = a.n[0];
 	return 0;
 }
+
+int disk_usage(struct backend *b, const char *id, uint32_t volume, int64_t *used, int64_t *size,
+	struct err *e)
+{
+	struct priv_req q = { .op = PRIV_USAGE, .num = volume };
+	struct priv_ans a;
+
+	if (id && snprintf(q.id, sizeof(q.id), "%s", id) >= (int)sizeof(q.id))
+		return err_set(e, ERR_INVALID_REQUEST, "sandbox id too long");
+	if (ask_call(disk_ask(b), &q, -1, SHORT_MS, &a, e) < 0)
+		return -1;
+	*used = a.n[0];
+	*size = a.n[1];
+	return 0;
+}

@@ -16,6 +16,8 @@ int disk_keep_volumes(struct backend *b, const uint32_t *nums, size_t n, struct 
 int disk_snapshot(struct backend *b, const char *id, uint32_t num, int64_t *bytes, struct err *e);
 int disk_volume_make(struct backend *b, uint32_t num, int64_t size_mb, struct err *e);
 int disk_volume_drop(struct backend *b, uint32_t num, struct err *e);
+int disk_usage(struct backend *b, const char *id, uint32_t volume, int64_t *used, int64_t *size,
+	struct err *e);
 
 struct ask *disk_ask(struct backend *b); /* linux.c */
 

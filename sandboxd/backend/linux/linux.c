@@ -445,6 +445,7 @@ const struct backend_ops linux_backend = {
 	.snapshot = disk_snapshot,
 	.volume_make = disk_volume_make,
 	.volume_drop = disk_volume_drop,
+	.disk_usage = disk_usage,
 	.capacity = linux_capacity,
 	.disk_free_mb = linux_disk_free_mb,
 };
