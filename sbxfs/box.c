@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* A small cache in front of GET /v1/sandboxes and GET /v1/sandboxes/{ref}. */
+/* A small cache in front of the server's records. While the list is watched (watch.c) a record is
+ * believed for a second, since a change of it is heard of; else for a tenth. */
 #include "sbxfs/box.h"
 
 #include "sbxfs/nodes.h"
+#include "sbxfs/ports.h"
+#include "sbxfs/proc.h"
 #include "sbxfs/remote.h"
 
 #include <errno.h>
@@ -10,14 +13,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLOTS 1024
+#define SLOTS 4096
+#define WATCHED_MS 1000
 #define FRESH_MS 100
 #define NAME_MS 10
 
+/* What is kept was asked for under these; another number since, and it is old. */
+struct stamp {
+	uint64_t gen, list_gen;
+};
 struct slot {
-	char ref[SBX_ID_MAX];
+	char ref[128];
 	json_t *obj;
-	uint64_t at_ms, gen;
+	uint64_t at_ms;
+	struct stamp stamp;
 };
 struct boxes {
 	pthread_mutex_t lock;
@@ -54,14 +63,25 @@ static struct slot *slot_of(struct boxes *b, const char *ref)
 	return &b->slots[h % SLOTS];
 }
 
+static struct stamp stamp_now(struct mount *m)
+{
+	return (struct stamp){ atomic_load(&m->gen), atomic_load(&m->list_gen) };
+}
+
+static bool is_current(struct mount *m, const struct slot *s)
+{
+	struct stamp now = stamp_now(m);
+
+	return s->stamp.gen == now.gen && s->stamp.list_gen == now.list_gen;
+}
+
 static json_t *slot_take(struct req *q, struct slot *s, const char *ref, uint64_t ms)
 {
 	struct boxes *b = q->m->boxes;
 	json_t *obj = NULL;
 
 	pthread_mutex_lock(&b->lock);
-	if (s->obj && !strcmp(s->ref, ref) && s->gen == atomic_load(&q->m->gen) &&
-		now_ms() - s->at_ms < ms)
+	if (s->obj && !strcmp(s->ref, ref) && is_current(q->m, s) && now_ms() - s->at_ms < ms)
 		obj = json_incref(s->obj);
 	pthread_mutex_unlock(&b->lock);
 	if (obj)
@@ -69,7 +89,7 @@ static json_t *slot_take(struct req *q, struct slot *s, const char *ref, uint64_
 	return obj;
 }
 
-static void slot_put(struct req *q, struct slot *s, const char *ref, json_t *obj, uint64_t gen)
+static void slot_put(struct req *q, struct slot *s, const char *ref, json_t *obj, struct stamp stamp)
 {
 	struct boxes *b = q->m->boxes;
 
@@ -78,7 +98,7 @@ static void slot_put(struct req *q, struct slot *s, const char *ref, json_t *obj
 	s->obj = json_incref(obj);
 	(void)snprintf(s->ref, sizeof(s->ref), "%s", ref);
 	s->at_ms = now_ms();
-	s->gen = gen;
+	s->stamp = stamp;
 	pthread_mutex_unlock(&b->lock);
 }
 
@@ -120,12 +140,13 @@ const char *box_entry(const json_t *o)
 int box_get(struct req *q, const char *ref, json_t **ret)
 {
 	struct slot *s = slot_of(q->m->boxes, ref);
-	uint64_t gen = atomic_load(&q->m->gen);
+	struct stamp stamp = stamp_now(q->m);
 	json_t *obj;
 	int rc;
 
 	/* A name may belong to another sandbox a moment later; an id never does. */
-	obj = slot_take(q, s, ref, id_is_sandbox(ref) ? FRESH_MS : NAME_MS);
+	obj = slot_take(q, s, ref, atomic_load(&q->m->watched) ? WATCHED_MS :
+		id_is_sandbox(ref) ? FRESH_MS : NAME_MS);
 	if (obj) {
 		*ret = obj;
 		return 0;
@@ -137,7 +158,7 @@ int box_get(struct req *q, const char *ref, json_t **ret)
 		json_decref(obj);
 		return refuse(q, EPROTO, "the server's answer is not a sandbox");
 	}
-	slot_put(q, s, ref, obj, gen);
+	slot_put(q, s, ref, obj, stamp);
 	*ret = obj;
 	return 0;
 }
@@ -152,13 +173,31 @@ int box_live(struct req *q, const char *id, json_t **ret)
 	return refuse(q, ESTALE, "this sandbox has ended; its record is ended/%s", id);
 }
 
+/* Whoever lists the top asks about each entry next. */
+static void keep_all(struct req *q, json_t *list, struct stamp stamp)
+{
+	struct boxes *b = q->m->boxes;
+	json_t *o;
+	size_t n;
+
+	json_array_foreach (list, n, o) {
+		if (!box_is_live(o) || !box_id(o)[0])
+			continue;
+		slot_put(q, slot_of(b, box_id(o)), box_id(o), o, stamp);
+		if (box_name(o)[0])
+			slot_put(q, slot_of(b, box_name(o)), box_name(o), o, stamp);
+	}
+	slot_put(q, &b->all, "", list, stamp);
+}
+
 int box_all(struct req *q, json_t **ret)
 {
-	uint64_t gen = atomic_load(&q->m->gen);
+	struct stamp stamp = stamp_now(q->m);
 	json_t *body, *list;
 	int rc;
 
-	list = slot_take(q, &q->m->boxes->all, "", FRESH_MS);
+	list = slot_take(q, &q->m->boxes->all, "",
+		atomic_load(&q->m->watched) ? WATCHED_MS : FRESH_MS);
 	if (list) {
 		*ret = list;
 		return 0;
@@ -172,9 +211,33 @@ int box_all(struct req *q, json_t **ret)
 		json_decref(list);
 		return refuse(q, EPROTO, "the server's listing cannot be read");
 	}
-	slot_put(q, &q->m->boxes->all, "", list, gen);
+	keep_all(q, list, stamp);
 	*ret = list;
 	return 0;
+}
+
+int record_get(struct req *q, char *path, json_t **ret)
+{
+	struct stamp stamp = stamp_now(q->m);
+	char ref[sizeof(((struct slot *)0)->ref)];
+	struct slot *s;
+	int rc;
+
+	if (!path)
+		return -ENOMEM;
+	if (strlen(path) >= sizeof(ref))
+		return remote_json(q, "GET", path, NULL, ret);
+	strcpy(ref, path);
+	s = slot_of(q->m->boxes, ref);
+	*ret = slot_take(q, s, ref, FRESH_MS);
+	if (*ret) {
+		free(path);
+		return 0;
+	}
+	rc = remote_json(q, "GET", path, NULL, ret);
+	if (rc == 0)
+		slot_put(q, s, ref, *ret, stamp);
+	return rc;
 }
 
 int box_patch(struct req *q, const char *id, json_t *body)
@@ -188,6 +251,12 @@ int box_patch(struct req *q, const char *id, json_t *body)
 	return rc;
 }
 
+void box_ended(struct mount *m, const char *id)
+{
+	process_forget_box(m, id);
+	ports_forget_box(m, id);
+}
+
 void box_shown(struct mount *m, const char *id, char *out, size_t size)
 {
 	struct boxes *b = m->boxes;
@@ -195,7 +264,8 @@ void box_shown(struct mount *m, const char *id, char *out, size_t size)
 	(void)snprintf(out, size, "%s", id);
 	pthread_mutex_lock(&b->lock);
 	for (size_t n = 0; n < SLOTS; n++)
-		if (b->slots[n].obj && !strcmp(box_id(b->slots[n].obj), id)) {
+		if (b->slots[n].obj && b->slots[n].ref[0] != '/' &&
+			!strcmp(box_id(b->slots[n].obj), id)) {
 			(void)snprintf(out, size, "%s", box_entry(b->slots[n].obj));
 			break;
 		}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the server says about its sandboxes, kept for a tenth of a second or until something
+/* What the server says about its sandboxes and other records, kept for a moment or until something
  * changes. JSON values are shared and must not be changed; callers drop their reference. */
 #ifndef SBXFS_BOX_H
 #define SBXFS_BOX_H
@@ -15,6 +15,10 @@ int box_get(struct req *q, const char *ref, json_t **ret);
 int box_live(struct req *q, const char *id, json_t **ret);
 /* All of them, an array, newest first. */
 int box_all(struct req *q, json_t **ret);
+/* Any other record or list, by its encoded path, which is taken. */
+int record_get(struct req *q, char *path, json_t **ret);
+/* It ended: what this mount keeps about it goes. */
+void box_ended(struct mount *m, const char *id);
 /* PATCH with a body that is taken. */
 int box_patch(struct req *q, const char *id, json_t *body);
 

@@ -72,6 +72,7 @@ static struct feed *feed_new(struct mount *m, const struct inode *i, int64_t pid
 	f->m = m;
 	f->node = i->node;
 	(void)snprintf(f->box, sizeof(f->box), "%s", i->box);
+	(void)snprintf(f->arg, sizeof(f->arg), "%s", i->node->parent == N_IMAGE ? i->arg : "");
 	f->pid = pid;
 	return f;
 }
@@ -81,7 +82,8 @@ static struct feed *feed_find(struct feeds *all, const struct inode *i, int64_t 
 {
 	for (struct feed *f = all->all; f; f = f->next)
 		if (f->node == i->node && f->pid == pid && !strcmp(f->box, i->box) &&
-			!atomic_load(&f->stop))
+			!strcmp(f->arg, f->node->parent == N_IMAGE ? i->arg : "") &&
+			!atomic_load(&f->stop) && !(f->ended && pid < 0))
 			return f;
 	return NULL;
 }
@@ -120,7 +122,7 @@ int feed_open(struct req *q, struct handle *h)
 	}
 	if (rc == 0) {
 		h->feed = f;
-		h->pos = pid < 0 ? f->base + f->len : 0;
+		h->pos = pid < 0 && i->node->parent != N_IMAGE ? f->base + f->len : 0;
 	}
 	pthread_mutex_unlock(&all->lock);
 	return rc;
@@ -233,6 +235,13 @@ static void serve(struct parked *p, enum ready r)
 	char *buf = NULL;
 	size_t n = 0;
 
+	if (r == READY_LATE && p->feed->node->parent == N_BOX_METRICS) {
+		/* Whoever slept for hours goes on with what is still known. */
+		pthread_mutex_lock(&all->lock);
+		p->h->pos = p->feed->base;
+		r = ready(p->feed, p->h);
+		pthread_mutex_unlock(&all->lock);
+	}
 	if (r == READY_LATE) {
 		if (pool_run(p->q.m->pool, catch_up, p) < 0)
 			answer(p, NULL, -EBUSY);

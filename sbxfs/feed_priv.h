@@ -27,6 +27,7 @@ struct feed {
 	struct mount *m;
 	const struct node *node;
 	char box[SBX_ID_MAX];
+	char arg[600]; /* of an image; else "" */
 	int64_t pid;
 	atomic_bool stop;
 
@@ -52,5 +53,9 @@ void feed_follow(void *feed);
 void feed_add(struct feed *f, const void *buf, size_t len);
 void feed_end(struct feed *f);
 void feed_put(struct feed *f);
+/* A short sleep between two questions. */
+void feed_rest(const struct feed *f);
+/* node_metrics.c: each new sample until the sandbox ends. */
+int follow_metrics(struct req *q, struct feed *f);
 
 #endif

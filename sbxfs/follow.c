@@ -5,6 +5,7 @@
 
 #include "sbxfs/proc.h"
 #include "sbxfs/remote.h"
+#include "sbxfs/res.h"
 
 #include "common/json/json.h"
 
@@ -34,6 +35,38 @@ static void rest(void)
 	const struct timespec t = { .tv_nsec = RETRY_MS * 1000000 };
 
 	nanosleep(&t, NULL);
+}
+
+void feed_rest(const struct feed *f)
+{
+	if (!atomic_load(&f->stop))
+		rest();
+}
+
+/* Until its install has ended, one way or the other. */
+static int follow_image(struct req *q, struct feed *f)
+{
+	for (;;) {
+		char state[32];
+		json_t *o;
+		int rc;
+
+		q->start_ms = now_ms();
+		rc = image_get(q, f->arg, &o);
+		if (rc < 0)
+			return rc;
+		(void)snprintf(state, sizeof(state), "%.30s\n",
+			json_string_value(json_object_get(o, "state")) ?
+			json_string_value(json_object_get(o, "state")) : "?");
+		json_decref(o);
+		if (strcmp(state, "installing\n")) {
+			feed_add(f, state, strlen(state));
+			return 0;
+		}
+		if (atomic_load(&f->stop))
+			return 0;
+		rest();
+	}
 }
 
 static bool bytes_data(void *arg, const void *buf, size_t len)
@@ -155,6 +188,17 @@ static int follow_events(struct req *q, struct feed *f)
 	return rc;
 }
 
+static int follow_one(struct req *q, struct feed *f)
+{
+	if (f->node->id == N_METRIC_FOLLOW)
+		return follow_metrics(q, f);
+	if (f->node->id == N_IMAGE_WAIT)
+		return follow_image(q, f);
+	if (f->pid < 0)
+		return follow_events(q, f);
+	return f->node->key ? follow_bytes(q, f) : follow_exit(q, f);
+}
+
 void feed_follow(void *arg)
 {
 	struct feed *f = arg;
@@ -163,8 +207,7 @@ void feed_follow(void *arg)
 
 	do {
 		q.start_ms = now_ms();
-		rc = f->pid < 0 ? follow_events(&q, f) :
-			f->node->key ? follow_bytes(&q, f) : follow_exit(&q, f);
+		rc = follow_one(&q, f);
 		if (rc < 0 && may_retry(f, rc))
 			rest();
 	} while (rc < 0 && may_retry(f, rc));

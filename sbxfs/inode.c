@@ -270,12 +270,15 @@ int inode_render(struct mount *m, const struct node *node, const char *box, cons
 	return i ? 0 : -ENOMEM;
 }
 
-static struct inode *find_tree(struct inodes *t, const char *box, const struct tree_id *id)
+/* A view of a snapshot shows the same objects as the sandbox behind it, but cannot be written. */
+static struct inode *find_tree(struct inodes *t, const struct node *node, const char *box,
+	const struct tree_id *id)
 {
 	struct inode *i = t->buckets[hash_tree(box, id) % INODE_BUCKETS];
 
 	for (; i; i = i->next)
-		if (i->is_tree && !memcmp(&i->tid, id, sizeof(*id)) && !strcmp(i->box, box))
+		if (i->is_tree && i->node == node && !memcmp(&i->tid, id, sizeof(*id)) &&
+			!strcmp(i->box, box))
 			return i;
 	return NULL;
 }
@@ -287,7 +290,7 @@ int inode_tree(struct mount *m, const struct node *node, const char *box, const 
 	struct inode *i;
 
 	pthread_mutex_lock(&t->lock);
-	i = find_tree(t, box, id);
+	i = find_tree(t, node, box, id);
 	if (i) {
 		i->refs++;
 	} else if ((i = inode_new(t, node, box, ""))) {
@@ -309,7 +312,7 @@ bool inode_is(struct mount *m, struct inode *i, const struct tree_id *id, bool c
 	pthread_mutex_lock(&t->lock);
 	same = !memcmp(&i->tid, id, sizeof(*id));
 	if (!same && carry && i->tid.dev == id->dev && i->tid.ino == id->ino && i->hashed &&
-		!find_tree(t, i->box, id)) {
+		!find_tree(t, i->node, i->box, id)) {
 		hash_out(t, i);
 		i->tid = *id;
 		hash_in(t, i);

@@ -154,7 +154,7 @@ struct inode *link_find(struct mount *m, struct inode *parent, const char *name)
 
 static bool is_top(const struct inode *i)
 {
-	return i->node->id == N_FS && !i->is_tree;
+	return (i->node->id == N_FS || i->node->id == N_SNAP_FS) && !i->is_tree;
 }
 
 int link_path(struct mount *m, struct inode *i, const char *name, char *out, size_t size)

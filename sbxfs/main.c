@@ -5,6 +5,7 @@
 #include "sbxfs/host.h"
 #include "sbxfs/ops.h"
 #include "sbxfs/options.h"
+#include "sbxfs/watch.h"
 
 #include "common/base/log.h"
 
@@ -104,6 +105,9 @@ static int serve(struct mount *m, struct fuse_session *se, const struct options 
 		mount_fini(m);
 		return -EAGAIN;
 	}
+	/* Without it everything is only asked for more often. */
+	if (watch_start(m->watch) < 0)
+		log_warn("the list of sandboxes is not watched");
 	block(SIG_UNBLOCK, true);
 	block(SIG_BLOCK, false);
 	rc = loop(m, se);

@@ -9,8 +9,11 @@
 #include "sbxfs/handle.h"
 #include "sbxfs/inode.h"
 #include "sbxfs/pool.h"
+#include "sbxfs/ports.h"
 #include "sbxfs/proc.h"
+#include "sbxfs/snaps.h"
 #include "sbxfs/treefs.h"
+#include "sbxfs/watch.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -81,6 +84,12 @@ int mount_init(struct mount *m, const struct options *opt, struct sbx *sbx)
 		rc = feeds_new(m, &m->feeds);
 	if (rc == 0)
 		rc = flusher_new(m, &m->flusher);
+	if (rc == 0)
+		rc = ports_new(m, &m->ports);
+	if (rc == 0)
+		rc = snaps_new(m, &m->snaps);
+	if (rc == 0)
+		rc = watch_new(m, &m->watch);
 	if (rc < 0)
 		mount_fini(m);
 	return rc;
@@ -89,11 +98,14 @@ int mount_init(struct mount *m, const struct options *opt, struct sbx *sbx)
 void mount_stop(struct mount *m)
 {
 	atomic_store(&m->stopping, true);
+	watch_stop(m->watch);
+	ports_stop(m->ports);
 	if (m->feeds)
 		feeds_stop(m->feeds);
 	pool_free(m->pool);
 	m->pool = NULL;
 	flusher_stop(m->flusher);
+	snaps_stop(m);
 }
 
 void mount_fini(struct mount *m)
@@ -101,6 +113,9 @@ void mount_fini(struct mount *m)
 	mount_stop(m);
 	handles_free(m);
 	flusher_free(m->flusher);
+	watch_free(m->watch);
+	ports_free(m->ports);
+	snaps_free(m->snaps);
 	feeds_free(m->feeds);
 	procs_free(m->procs);
 	drafts_free(m->drafts);

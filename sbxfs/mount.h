@@ -28,6 +28,9 @@ struct procs;
 struct pool;
 struct feeds;
 struct flusher;
+struct watch;
+struct ports;
+struct snaps;
 
 enum ids_mode { IDS_RAW, IDS_MAP };
 enum links_mode { LINKS_CONFINE, LINKS_REFUSE, LINKS_EXACT };
@@ -57,12 +60,18 @@ struct mount {
 	struct pool *pool;
 	struct feeds *feeds;
 	struct flusher *flusher;
+	struct watch *watch;
+	struct ports *ports;
+	struct snaps *snaps;
 	struct timespec started;
 	char client[40]; /* names this mount to the server, so that its handles live */
 
 	/* Every change that we make or hear of counts it up; what was cached under another number
 	 * is fetched again. */
 	atomic_uint_fast64_t gen;
+	/* The same for changes that others make to the list of sandboxes; `watched`: we hear of them. */
+	atomic_uint_fast64_t list_gen;
+	atomic_bool watched;
 	/* The same for what we change in guests' trees. */
 	atomic_uint_fast64_t tree_changes;
 	atomic_bool stopping, tracing, used;

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* One sandbox: its values, settings and verbs. */
 #include "sbxfs/box.h"
+#include "sbxfs/draft.h"
 #include "sbxfs/nodes_fn.h"
+#include "sbxfs/ports.h"
 #include "sbxfs/proc.h"
 #include "sbxfs/remote.h"
+#include "sbxfs/snaps.h"
 #include "sbxfs/value.h"
 #include "sbxfs/verbs.h"
 
@@ -43,6 +46,32 @@ int read_box_info(struct req *q, const struct spot *s, struct text *t)
 int read_box_list(struct req *q, const struct spot *s, struct text *t)
 {
 	return read_box_field(q, s, t);
+}
+
+int read_box_doc(struct req *q, const struct spot *s, struct text *t)
+{
+	json_t *o, *v;
+	int rc = box_live(q, s->box, &o);
+
+	if (rc < 0)
+		return rc;
+	v = json_object_get(o, s->node->key);
+	if (v)
+		txt_json(t, v);
+	json_decref(o);
+	return 0;
+}
+
+int read_box_volumes(struct req *q, const struct spot *s, struct text *t)
+{
+	json_t *o;
+	int rc = box_live(q, s->box, &o);
+
+	if (rc < 0)
+		return rc;
+	value_mounts(t, json_object_get(o, "volumes"));
+	json_decref(o);
+	return 0;
 }
 
 int read_network(struct req *q, const struct spot *s, struct text *t)
@@ -105,11 +134,25 @@ int apply_box_str(struct req *q, const struct spot *s, const char *value, size_t
 	return box_patch(q, s->box, body);
 }
 
-/* The policy in force with one member changed. */
+int apply_box_doc(struct req *q, const struct spot *s, const char *value, size_t len, bool append)
+{
+	struct err e = ERR_NULL;
+	json_t *v;
+
+	(void)append;
+	if (json_parse_object(value, len, &v, &e) < 0)
+		return refuse(q, EINVAL, "%s: %s", s->node->name, e.msg);
+	return box_patch(q, s->box, json_pack("{s:o}", s->node->key, v));
+}
+
+/* The policy in force, asked for just now, with one member changed. */
 static int network_with(struct req *q, const struct spot *s, json_t *member, bool append, json_t **ret)
 {
 	json_t *o, *net, *old;
-	int rc = box_live(q, s->box, &o);
+	int rc;
+
+	mount_touch(q->m);
+	rc = box_live(q, s->box, &o);
 
 	if (rc < 0) {
 		json_decref(member);
@@ -178,7 +221,7 @@ static int do_delete(struct req *q, const struct spot *s, char **args, unsigned 
 	q->acts = true;
 	rc = remote_json(q, "DELETE", sbx_path("/v1/sandboxes/%s", s->box), NULL, NULL);
 	if (rc == 0)
-		process_forget_box(q->m, s->box);
+		box_ended(q->m, s->box);
 	mount_touch(q->m);
 	return rc;
 }
@@ -209,6 +252,40 @@ static int do_resume(struct req *q, const struct spot *s, char **args, unsigned 
 	return do_sleep(q, s, "resume");
 }
 
+static int do_snapshot(struct req *q, const struct spot *s, char **args, unsigned n)
+{
+	char id[SBX_ID_MAX];
+	int rc = remote_need(q, CAP_SNAPSHOT, "take snapshots");
+
+	if (rc == 0 && n && !process_name_ok(args[0]))
+		rc = refuse(q, EINVAL, "not a name for a snapshot: %s", args[0]);
+	if (rc == 0 && n && snap_by_name(q->m, s->box, args[0], id))
+		rc = refuse(q, EEXIST, "there is a snapshot of that name: %s", args[0]);
+	return rc < 0 ? rc : snap_take(q, s->box, n ? args[0] : "", id);
+}
+
+/* By a snapshot for this alone, which does not stay. */
+static int do_fork(struct req *q, const struct spot *s, char **args, unsigned n)
+{
+	struct sbx_error first;
+	char id[SBX_ID_MAX];
+	int rc = remote_need(q, CAP_SNAPSHOT, "fork a sandbox");
+
+	(void)n;
+	if (rc == 0 && (!name_ok(args[0]) || node_is_reserved(args[0])))
+		rc = refuse(q, EINVAL, "not a name for a sandbox: %s", args[0]);
+	if (rc == 0)
+		rc = snap_take(q, s->box, "", id);
+	if (rc < 0)
+		return rc;
+	rc = sandbox_make(q, json_pack("{s:s,s:s}", "snapshot_id", id, "name", args[0]));
+	first = q->err;
+	if (snap_delete(q, id) < 0 && rc == 0)
+		return rc; /* it stays, and is listed */
+	q->err = first;
+	return rc;
+}
+
 static int do_refresh(struct req *q, const struct spot *s, char **args, unsigned n)
 {
 	(void)s;
@@ -221,6 +298,8 @@ static int do_refresh(struct req *q, const struct spot *s, char **args, unsigned
 const struct verb box_verbs[] = {
 	{ "suspend", 0, 0, do_suspend, "freeze it", CAP_SUSPEND },
 	{ "resume", 0, 0, do_resume, "let it go on", CAP_SUSPEND },
+	{ "snapshot", 0, 1, do_snapshot, "[NAME] take a snapshot: snapshots/NAME", CAP_SNAPSHOT },
+	{ "fork", 1, 1, do_fork, "NAME make a sandbox with its files as they are now", CAP_SNAPSHOT },
 	{ "refresh", 0, 0, do_refresh, "ask the server anew about everything", CAP_NONE },
 	{ "delete", 0, 0, do_delete, "end it with all its processes and files", CAP_NONE },
 	{ NULL, 0, 0, NULL, NULL, CAP_NONE },

@@ -35,6 +35,10 @@ int read_draft(struct req *q, const struct spot *s, struct text *t)
 	env = json_object_get(spec, "env");
 	if (s->node->id == N_DRAFT_ENV) {
 		value_keys(t, env);
+	} else if (s->node->id == N_DRAFT_VOLUMES) {
+		value_mounts(t, json_object_get(spec, "volumes"));
+	} else if (s->node->id == N_DRAFT_PLAN) {
+		value_schedule(t, spec);
 	} else if (s->node->key) {
 		value_text(t, json_object_get(spec, s->node->key));
 	} else {
@@ -52,7 +56,8 @@ int read_draft(struct req *q, const struct spot *s, struct text *t)
 
 static bool is_number(const struct spot *s)
 {
-	return s->node->id != N_DRAFT_IMAGE && s->node->id != N_DRAFT_IDLE_ACT;
+	return s->node->id != N_DRAFT_IMAGE && s->node->id != N_DRAFT_IDLE_ACT &&
+		s->node->id != N_DRAFT_SNAPSHOT;
 }
 
 int apply_draft(struct req *q, const struct spot *s, const char *value, size_t len, bool append)
@@ -99,6 +104,48 @@ int apply_draft_env(struct req *q, const struct spot *s, const char *value, size
 	if (rc < 0) {
 		json_decref(spec);
 		return rc;
+	}
+	return draft_put(q->m, s->arg, spec);
+}
+
+int apply_draft_schedule(struct req *q, const struct spot *s, const char *value, size_t len, bool append)
+{
+	int64_t every, keep;
+	json_t *spec = NULL;
+	int rc = value_pair(q, s->node->name, value, len, &every, &keep);
+
+	(void)append;
+	if (rc == 0)
+		rc = spec_of(q, s->arg, &spec);
+	if (rc < 0)
+		return rc;
+	json_object_del(spec, "snapshot_every_secs");
+	json_object_del(spec, "snapshot_keep");
+	if (every) {
+		json_object_set_new(spec, "snapshot_every_secs", json_integer(every));
+		json_object_set_new(spec, "snapshot_keep", json_integer(keep));
+	}
+	return draft_put(q->m, s->arg, spec);
+}
+
+int apply_draft_volumes(struct req *q, const struct spot *s, const char *value, size_t len, bool append)
+{
+	json_t *spec, *list, *old;
+	int rc = value_to_mounts(q, value, len, &list);
+
+	if (rc < 0)
+		return rc;
+	rc = spec_of(q, s->arg, &spec);
+	if (rc < 0) {
+		json_decref(list);
+		return rc;
+	}
+	old = json_object_get(spec, "volumes");
+	if (append && json_is_array(old)) {
+		json_array_extend(old, list);
+		json_decref(list);
+	} else {
+		json_object_set_new(spec, "volumes", list);
 	}
 	return draft_put(q->m, s->arg, spec);
 }

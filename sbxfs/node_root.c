@@ -5,6 +5,7 @@
 #include "sbxfs/nodes_fn.h"
 #include "sbxfs/proc.h"
 #include "sbxfs/remote.h"
+#include "sbxfs/res.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -95,7 +96,7 @@ static int root_rmdir(struct req *q, const struct spot *d, const char *name)
 	q->acts = true;
 	rc = remote_json(q, "DELETE", sbx_path("/v1/sandboxes/%s", f.box), NULL, NULL);
 	if (rc == 0)
-		process_forget_box(q->m, f.box);
+		box_ended(q->m, f.box);
 	mount_touch(q->m);
 	return rc;
 }
@@ -148,6 +149,22 @@ static int new_rmdir(struct req *q, const struct spot *d, const char *name)
 	return draft_drop(q->m, name);
 }
 
+/* mv new/x volumes/ : a volume of that size. Anything else that was set is for sandboxes. */
+static int new_volume(struct req *q, const char *name, json_t *spec, const char *to_name)
+{
+	json_t *size = json_object_get(spec, "size_mb");
+	int rc;
+
+	if (json_object_size(spec) > (size ? 1u : 0u))
+		rc = refuse(q, EINVAL, "a volume has a size_mb only, and more was set in new/%s", name);
+	else
+		rc = volume_make(q, to_name, size);
+	if (rc == 0)
+		(void)draft_drop(q->m, name);
+	json_decref(spec);
+	return rc;
+}
+
 /* mv new/x . : the errno of the create is the move's. */
 static int new_rename(struct req *q, const struct spot *d, const char *name, const struct spot *to,
 	const char *to_name)
@@ -158,6 +175,13 @@ static int new_rename(struct req *q, const struct spot *d, const char *name, con
 	(void)d;
 	if (!spec)
 		return -ENOENT;
+	if (to->node->id == N_VOLUMES)
+		return new_volume(q, name, spec, to_name);
+	if (json_object_get(spec, "size_mb")) {
+		json_decref(spec);
+		return refuse(q, EINVAL, "size_mb is for volumes: mv new/%s volumes/; a sandbox has disk_mb",
+			name);
+	}
 	if (to->node->id != N_ROOT) {
 		json_decref(spec);
 		return refuse(q, EPERM, "a draft becomes a sandbox at the top of the mount: mv new/%s .",

@@ -29,6 +29,7 @@ static const struct node nodes[N_COUNT] = {
 static const struct dir *const dirs[] = {
 	&dir_root, &dir_new, &dir_by_id, &dir_by_label, &dir_label_key, &dir_label_value, &dir_ended,
 	&dir_bin, &dir_processes, &dir_ended_processes, &dir_labels, &dir_draft_labels,
+	&dir_snapshots, &dir_box_snaps, &dir_snap, &dir_images, &dir_volumes, &dir_ports,
 };
 
 const struct node *node_by_id(enum node_id id)
@@ -64,8 +65,8 @@ bool node_is_reserved(const char *name)
 		if (is_child(&nodes[n], N_ROOT) && !strcmp(nodes[n].name, name))
 			return true;
 	/* Words of the product that this tree does not have yet: kept free for them. */
-	static const char *const later[] = { "api", "images", "volumes", "snapshots", "templates",
-		"gateway", "contexts", "sessions", "commands", "workspaces", "layers", "stack", "blame" };
+	static const char *const later[] = { "api", "templates", "gateway", "contexts", "sessions",
+		"commands", "workspaces", "layers", "stack", "blame" };
 	for (size_t n = 0; n < sizeof(later) / sizeof(later[0]); n++)
 		if (!strcmp(later[n], name))
 			return true;

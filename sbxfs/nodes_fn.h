@@ -29,6 +29,8 @@ READ(box_info);
 READ(box_list);
 READ(label);
 READ(network);
+READ(box_doc);
+READ(box_volumes);
 READ(home);
 READ(program);
 READ(exec);
@@ -39,6 +41,26 @@ APPLY(box_str);
 APPLY(label);
 APPLY(network);
 APPLY(policy);
+APPLY(box_doc);
+/* node_snap.c */
+READ(snap);
+READ(snap_link);
+READ(snap_fork);
+READ(snap_progress);
+READ(schedule);
+APPLY(snap_fork);
+APPLY(schedule);
+/* node_res.c */
+READ(image);
+READ(volume);
+APPLY(image_ctl);
+/* node_metrics.c */
+READ(metrics);
+/* node_port.c */
+READ(port_socket);
+READ(port_address);
+READ(port_info);
+APPLY(port_ctl);
 /* node_run.c */
 READ(last);
 APPLY(run);
@@ -60,11 +82,14 @@ APPLY(draft);
 APPLY(draft_env);
 APPLY(draft_label);
 APPLY(draft_net);
+APPLY(draft_schedule);
+APPLY(draft_volumes);
 /* verbs.c */
 READ(verbs);
 
 extern const struct dir dir_root, dir_new, dir_by_id, dir_by_label, dir_label_key, dir_label_value,
 	dir_ended, dir_ended_box, dir_box, dir_bin, dir_processes, dir_ended_processes, dir_labels,
-	dir_draft_labels, dir_proc;
+	dir_draft_labels, dir_proc, dir_snapshots, dir_box_snaps, dir_snap, dir_images, dir_volumes,
+	dir_ports;
 
 #endif

@@ -173,6 +173,15 @@ static bool begin(struct req *q, fuse_req_t fr, const char *op, fuse_ino_t ino, 
 	return false;
 }
 
+/* Writing to a view of a snapshot is refused here, once for all operations. */
+static bool is_read_only(struct req *q, const struct inode *i)
+{
+	if (!tree_is(i) || !tree_is_view(i))
+		return false;
+	req_fail(q, refuse(q, EROFS, "a snapshot cannot be changed: fork it"));
+	return true;
+}
+
 static struct handle *handle_of(const struct fuse_file_info *fi)
 {
 	return (struct handle *)(uintptr_t)fi->fh;
@@ -261,7 +270,7 @@ static void op_setattr(fuse_req_t fr, fuse_ino_t ino, struct stat *st, int set,
 	struct inode *i;
 	struct req q;
 
-	if (!begin(&q, fr, "setattr", ino, NULL, &i))
+	if (!begin(&q, fr, "setattr", ino, NULL, &i) || is_read_only(&q, i))
 		return;
 	if (tree_is(i))
 		tree_setattr(&q, i, st, set, fi);
@@ -287,7 +296,7 @@ static void op_mkdir(fuse_req_t fr, fuse_ino_t parent, const char *name, mode_t 
 	struct inode *dir;
 	struct req q;
 
-	if (!begin(&q, fr, "mkdir", parent, name, &dir))
+	if (!begin(&q, fr, "mkdir", parent, name, &dir) || is_read_only(&q, dir))
 		return;
 	if (tree_is(dir))
 		tree_mkdir(&q, dir, name, mode);
@@ -300,7 +309,7 @@ static void op_rmdir(fuse_req_t fr, fuse_ino_t parent, const char *name)
 	struct inode *dir;
 	struct req q;
 
-	if (!begin(&q, fr, "rmdir", parent, name, &dir))
+	if (!begin(&q, fr, "rmdir", parent, name, &dir) || is_read_only(&q, dir))
 		return;
 	if (tree_is(dir))
 		tree_drop(&q, dir, name, true);
@@ -313,7 +322,7 @@ static void op_unlink(fuse_req_t fr, fuse_ino_t parent, const char *name)
 	struct inode *dir;
 	struct req q;
 
-	if (!begin(&q, fr, "unlink", parent, name, &dir))
+	if (!begin(&q, fr, "unlink", parent, name, &dir) || is_read_only(&q, dir))
 		return;
 	if (tree_is(dir))
 		tree_drop(&q, dir, name, false);
@@ -327,7 +336,7 @@ static void op_mknod(fuse_req_t fr, fuse_ino_t parent, const char *name, mode_t 
 	struct req q;
 
 	(void)dev;
-	if (!begin(&q, fr, "mknod", parent, name, &dir))
+	if (!begin(&q, fr, "mknod", parent, name, &dir) || is_read_only(&q, dir))
 		return;
 	if (tree_is(dir))
 		tree_mknod(&q, dir, name, mode);
@@ -340,7 +349,7 @@ static void op_symlink(fuse_req_t fr, const char *target, fuse_ino_t parent, con
 	struct inode *dir;
 	struct req q;
 
-	if (!begin(&q, fr, "symlink", parent, name, &dir))
+	if (!begin(&q, fr, "symlink", parent, name, &dir) || is_read_only(&q, dir))
 		return;
 	if (tree_is(dir))
 		tree_symlink(&q, dir, name, target);
@@ -353,7 +362,7 @@ static void op_link(fuse_req_t fr, fuse_ino_t ino, fuse_ino_t parent, const char
 	struct inode *dir, *i = inode_get(mount_of(fr), ino);
 	struct req q;
 
-	if (!begin(&q, fr, "link", parent, name, &dir))
+	if (!begin(&q, fr, "link", parent, name, &dir) || is_read_only(&q, dir))
 		return;
 	if (tree_is(dir) && tree_is(i))
 		tree_link(&q, i, dir, name);
@@ -367,7 +376,8 @@ static void op_rename(fuse_req_t fr, fuse_ino_t parent, const char *name, fuse_i
 	struct inode *dir, *to = inode_get(mount_of(fr), new_parent);
 	struct req q;
 
-	if (!begin(&q, fr, "rename", parent, name, &dir))
+	if (!begin(&q, fr, "rename", parent, name, &dir) || is_read_only(&q, dir) ||
+		is_read_only(&q, to))
 		return;
 	if (tree_is(dir) && tree_is(to))
 		tree_rename(&q, dir, name, to, new_name, flags);
@@ -388,6 +398,8 @@ static void op_open(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 
 	if (!begin(&q, fr, "open", ino, NULL, &i))
 		return;
+	if ((fi->flags & (O_ACCMODE | O_TRUNC)) != O_RDONLY && is_read_only(&q, i))
+		return;
 	if (atomic_load(&q.m->stopping))
 		fuse_reply_err(fr, ESHUTDOWN);
 	else if (tree_is(i))
@@ -402,7 +414,7 @@ static void op_create(fuse_req_t fr, fuse_ino_t parent, const char *name, mode_t
 	struct inode *dir;
 	struct req q;
 
-	if (!begin(&q, fr, "create", parent, name, &dir))
+	if (!begin(&q, fr, "create", parent, name, &dir) || is_read_only(&q, dir))
 		return;
 	if (tree_is(dir))
 		tree_create(&q, dir, name, mode, fi);
@@ -591,7 +603,7 @@ static void op_setxattr(fuse_req_t fr, fuse_ino_t ino, const char *name, const c
 	struct inode *i;
 	struct req q;
 
-	if (!begin(&q, fr, "setxattr", ino, NULL, &i))
+	if (!begin(&q, fr, "setxattr", ino, NULL, &i) || is_read_only(&q, i))
 		return;
 	if (tree_is(i))
 		tree_setxattr(&q, i, name, value, size, flags);
@@ -621,7 +633,7 @@ static void op_removexattr(fuse_req_t fr, fuse_ino_t ino, const char *name)
 	struct inode *i;
 	struct req q;
 
-	if (!begin(&q, fr, "removexattr", ino, NULL, &i))
+	if (!begin(&q, fr, "removexattr", ino, NULL, &i) || is_read_only(&q, i))
 		return;
 	if (tree_is(i))
 		tree_removexattr(&q, i, name);

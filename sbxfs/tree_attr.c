@@ -19,6 +19,11 @@ bool tree_is(const struct inode *i)
 	return i->node->kind == KIND_TREE;
 }
 
+bool tree_is_view(const struct inode *i)
+{
+	return i->node->id == N_SNAP_FS || i->node->id == N_SNAP_OBJECT;
+}
+
 int tree_path(struct req *q, struct inode *i, const char *name, char out[GUEST_PATH_MAX])
 {
 	if (name && strlen(name) > 255)
@@ -118,7 +123,8 @@ int tree_inode(struct req *q, struct inode *dir, const char *name, struct tree_a
 	int rc;
 
 	carry_over(q, dir, name, a);
-	rc = inode_tree(q->m, node_by_id(N_FS_OBJECT), dir->box, &a->id, ret);
+	rc = inode_tree(q->m, node_by_id(tree_is_view(dir) ? N_SNAP_OBJECT : N_FS_OBJECT), dir->box, &a->id,
+		ret);
 	if (rc < 0)
 		return rc;
 	rc = link_add(q->m, dir, name, *ret);
@@ -217,6 +223,12 @@ void tree_getattr(struct req *q, struct inode *i)
 	}
 	tree_drain(q, i);
 	rc = tree_get(q, i, &a);
+	if (rc == -EBUSY && !i->is_tree) {
+		/* It sleeps, and looking does not wake it: ls -l of the sandbox shall not fail. */
+		virtual_attr(q, i, &st);
+		fuse_reply_attr(q->fr, &st, TREE_ATTR_SECS);
+		return;
+	}
 	if (rc < 0) {
 		req_fail(q, rc);
 		return;

@@ -33,6 +33,32 @@ int value_int(struct req *q, const char *what, const char *value, size_t len, in
 	return 0;
 }
 
+int value_pair(struct req *q, const char *what, const char *value, size_t len, int64_t *ret_first,
+	int64_t *ret_second)
+{
+	char *line = value_line(value, len), *second = line ? strchr(line, ' ') : NULL;
+	int rc = line ? 0 : refuse(q, EINVAL, "%s: two whole numbers are needed", what);
+
+	if (second)
+		*second++ = '\0';
+	if (rc == 0)
+		rc = value_int(q, what, line, strlen(line), 0, INT32_MAX, ret_first);
+	*ret_second = 0;
+	if (rc == 0 && second)
+		rc = value_int(q, what, second, strlen(second), 0, INT32_MAX, ret_second);
+	free(line);
+	return rc;
+}
+
+void value_schedule(struct text *t, const json_t *o)
+{
+	const json_t *every = json_object_get(o, "snapshot_every_secs");
+
+	if (json_is_integer(every))
+		txt_printf(t, "%lld %lld\n", (long long)json_integer_value(every),
+			(long long)json_integer_value(json_object_get(o, "snapshot_keep")));
+}
+
 int value_lines(struct req *q, const char *value, size_t len, json_t **ret)
 {
 	json_t *list = json_array();
@@ -74,6 +100,62 @@ int value_env(struct req *q, const char *value, size_t len, json_t *object)
 		json_object_set_new(object, name, json_string(eq + 1));
 	}
 	json_decref(lines);
+	return rc;
+}
+
+void value_mounts(struct text *t, const json_t *list)
+{
+	json_t *o;
+	size_t n;
+
+	json_array_foreach ((json_t *)(uintptr_t)list, n, o) {
+		const char *name = json_string_value(json_object_get(o, "name"));
+		const char *path = json_string_value(json_object_get(o, "path"));
+
+		txt_safe(t, name ? name : "?", SIZE_MAX);
+		txt_str(t, " ");
+		txt_safe(t, path ? path : "?", SIZE_MAX);
+		txt_str(t, json_is_true(json_object_get(o, "read_only")) ? " ro\n" : " rw\n");
+	}
+}
+
+/* Neither a volume's name nor its path can have a space. */
+static json_t *mount_of(char *line)
+{
+	char *name = strsep(&line, " "), *path = strsep(&line, " ");
+
+	if (!path || path[0] != '/' || !name[0] || (line && strcmp(line, "ro") && strcmp(line, "rw")))
+		return NULL;
+	return line && line[1] == 'o' ?
+		json_pack("{s:s,s:s,s:b}", "name", name, "path", path, "read_only", 1) :
+		json_pack("{s:s,s:s}", "name", name, "path", path);
+}
+
+int value_to_mounts(struct req *q, const char *value, size_t len, json_t **ret)
+{
+	json_t *lines, *line, *list = json_array();
+	size_t n;
+	int rc = value_lines(q, value, len, &lines);
+
+	if (rc < 0) {
+		json_decref(list);
+		return rc;
+	}
+	json_array_foreach (lines, n, line) {
+		char *copy = strdup(json_string_value(line));
+		json_t *m = copy ? mount_of(copy) : NULL;
+
+		free(copy);
+		if (!m)
+			rc = refuse(q, EINVAL, "volumes: lines of the form NAME /PATH [ro] are needed");
+		if (!m || json_array_append_new(list, m) < 0)
+			break;
+	}
+	json_decref(lines);
+	if (rc < 0)
+		json_decref(list);
+	else
+		*ret = list;
 	return rc;
 }
 

@@ -13,8 +13,16 @@
 
 static const struct verb *table_of(enum node_id id)
 {
-	return id == N_ROOT_CTL ? root_verbs : id == N_BOX_CTL ? box_verbs :
-		id == N_PROC_CTL ? proc_verbs : NULL;
+	static const struct {
+		enum node_id id;
+		const struct verb *table;
+	} rows[] = { { N_ROOT_CTL, root_verbs }, { N_BOX_CTL, box_verbs }, { N_PROC_CTL, proc_verbs },
+		{ N_PORT_CTL, port_verbs }, { N_IMAGE_CTL, image_verbs } };
+
+	for (size_t n = 0; n < sizeof(rows) / sizeof(rows[0]); n++)
+		if (rows[n].id == id)
+			return rows[n].table;
+	return NULL;
 }
 
 int read_verbs(struct req *q, const struct spot *s, struct text *t)

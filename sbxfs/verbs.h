@@ -12,7 +12,7 @@ struct verb {
 	const char *help; /* NULL: not shown */
 	enum cap cap;     /* shown where the server has it */
 };
-extern const struct verb root_verbs[], box_verbs[], proc_verbs[];
+extern const struct verb root_verbs[], box_verbs[], proc_verbs[], port_verbs[], image_verbs[];
 /* Splits one line and runs its row. */
 int verb_run(struct req *q, const struct spot *s, const struct verb *table, const char *line);
 
