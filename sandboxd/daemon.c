@@ -10,6 +10,7 @@
 #include "sandboxd/api/server.h"
 #include "sandboxd/broker.h"
 #include "sandboxd/core/core.h"
+#include "sandboxd/core/egress.h"
 #include "sandboxd/drop.h"
 #include "sandboxd/keeper.h"
 #include "sandboxd/listen.h"
@@ -40,6 +41,7 @@ struct daemon {
 	char *token, *cert, *key, *client_ca;
 	struct strmap node_labels;
 	struct server_policy policy;
+	struct egress_resolvers resolvers;
 	bool has_policy;
 	/* What to hand on: the path or, where a folder above lets only root pass,
 	 * "/proc/self/fd/N". */
@@ -63,9 +65,9 @@ static bool is_linux(const struct daemon *d)
 
 static int check_not_built(const struct options *o, struct err *e)
 {
-	if (o->egress_open || o->egress_proxy_port || o->egress_dns_port)
+	if (o->egress_proxy_port || o->egress_dns_port)
 		return err_set(e, ERR_UNSUPPORTED,
-			"--egress-open, --egress-proxy-port, --egress-dns-port: this build gives sandboxes no network");
+			"--egress-proxy-port, --egress-dns-port: sandboxes are served inside their own network; no port of the host is used, leave these away");
 	return 0;
 }
 
@@ -335,7 +337,8 @@ static int prepare(struct daemon *d, struct err *e)
 	if (check_levels(o, e) < 0 || check_not_built(o, e) < 0 || check_listen(d, e) < 0 ||
 		check_metrics_listen(d, e) < 0 ||
 		choose_backend(d, e) < 0 || load_files(d, e) < 0 || load_policy(d, e) < 0 ||
-		check_node(d, e) < 0)
+		check_node(d, e) < 0 ||
+		egress_resolvers_load(&o->egress_resolver, &d->resolvers, e) < 0)
 		return -1;
 	if (open_state(d, e) < 0 || find_dirs(d, e) < 0)
 		return -1;
@@ -400,10 +403,23 @@ static int start_backend(struct daemon *d, bool caps[CAP_COUNT], struct err *e)
 	return 0;
 }
 
-static int start_core(struct daemon *d, const bool caps[CAP_COUNT], struct err *e)
+/* Open is what the host can do and the operator wants. */
+static void fit_network(struct daemon *d, bool caps[CAP_COUNT])
+{
+	if (d->opt->egress_open && !caps[CAP_EGRESS_OPEN])
+		log_warn("--egress-open: this host cannot give sandboxes a network");
+	caps[CAP_EGRESS_OPEN] = caps[CAP_EGRESS_OPEN] && d->opt->egress_open;
+	if (caps[CAP_EGRESS_ALLOWLIST] && !d->resolvers.n)
+		log_warn(
+			"there is no resolver in resolv.conf and no --egress-resolver: sandboxes reach nothing");
+	server_policy_fit(&d->policy, caps[CAP_EGRESS_ALLOWLIST], caps[CAP_EGRESS_OPEN]);
+}
+
+static int start_core(struct daemon *d, bool caps[CAP_COUNT], struct err *e)
 {
 	const struct options *o = d->opt;
 	struct core_conf conf = {
+		.resolvers = &d->resolvers,
 		.state_dir = d->state_way,
 		.state_dirfd = d->state_dirfd,
 		.node_id = o->node_id ? o->node_id : "",
@@ -419,7 +435,7 @@ static int start_core(struct daemon *d, const bool caps[CAP_COUNT], struct err *
 		.policy = &d->policy,
 	};
 
-	server_policy_fit(&d->policy, caps[CAP_EGRESS_ALLOWLIST], caps[CAP_EGRESS_OPEN]);
+	fit_network(d, caps);
 	return core_open(&conf, d->ops, d->backend, caps, &d->core, e);
 }
 
@@ -550,6 +566,14 @@ void daemon_stop(struct daemon *d, unsigned grace_ms)
 	close_p(&d->image_dirfd);
 	free_conf(d);
 	free(d);
+}
+
+int daemon_reload_resolvers(struct daemon *d, struct err *e)
+{
+	if (egress_resolvers_load(&d->opt->egress_resolver, &d->resolvers, e) < 0)
+		return -1;
+	core_set_resolvers(d->core, &d->resolvers);
+	return 0;
 }
 
 int daemon_reload_token(struct daemon *d, struct err *e)

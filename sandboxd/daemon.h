@@ -25,6 +25,8 @@ int daemon_start(struct daemon *d, struct err *e);
 void daemon_stop(struct daemon *d, unsigned grace_ms);
 
 int daemon_reload_token(struct daemon *d, struct err *e);
+/* resolv.conf may have changed. */
+int daemon_reload_resolvers(struct daemon *d, struct err *e);
 pid_t daemon_broker(const struct daemon *d); /* 0: none */
 struct core *daemon_core(struct daemon *d);
 const char *daemon_address(const struct daemon *d); /* "unix:///…" or "127.0.0.1:4711" */

@@ -94,6 +94,9 @@ static void reload(struct daemon *d)
 		log_error("the old token stays: %s", e.msg);
 	else
 		log_info("token file read again");
+	e = (struct err)ERR_NULL;
+	if (daemon_reload_resolvers(d, &e) < 0)
+		log_error("the old resolvers stay: %s", e.msg);
 }
 
 static bool broker_died(const struct daemon *d)

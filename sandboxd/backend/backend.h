@@ -130,7 +130,8 @@ struct backend_ops {
 	int (*disk_usage)(struct backend *b, const char *id, uint32_t volume, int64_t *used,
 		int64_t *size, struct err *e);
 	/* Gives a running sandbox that was made without a network an egress process (PATCH network). */
-	int (*egress_add)(struct backend *b, const char *id, struct err *e);
+	int (*egress_add)(struct backend *b, const char *id, const uint8_t secret[PROTO_SECRET_LEN],
+		uint64_t generation, struct err *e);
 	void (*capacity)(struct backend *b, double *cpus, int64_t *memory_mb, int64_t *disk_mb);
 	/* Free bytes on the disk that holds the sandboxes. */
 	int64_t (*disk_free_mb)(struct backend *b);

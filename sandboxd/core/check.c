@@ -160,7 +160,7 @@ static int check_env(const struct strmap *env, struct err *e)
 	return 0;
 }
 
-static int check_mode(const struct core *c, enum net_mode mode, struct err *e)
+int check_network_mode(const struct core *c, enum net_mode mode, struct err *e)
 {
 	if (mode == NET_ALLOWLIST && !core_cap(c, CAP_EGRESS_ALLOWLIST))
 		return lacks(e, "network mode \"allowlist\"");
@@ -276,7 +276,7 @@ int check_create(const struct core *c, const struct create_body *b, const struct
 	if (check_values(c, b, from, e) < 0 ||
 		net_policy_resolve(c->policy, b->has_network ? &b->network : NULL, ret, e) < 0)
 		return -1;
-	if (check_mode(c, ret->mode, e) == 0 && check_features(c, b, e) == 0)
+	if (check_network_mode(c, ret->mode, e) == 0 && check_features(c, b, e) == 0)
 		return 0;
 	net_policy_free(ret);
 	return -1;

@@ -5,8 +5,10 @@
 #include "common/base/log.h"
 #include "common/sys/mem.h"
 #include "sandboxd/backend/guestfs.h"
+#include "sandboxd/core/egress.h"
 #include "sandboxd/core/export.h"
 #include "sandboxd/core/metrics.h"
+#include "sandboxd/core/pools.h"
 #include "sandboxd/core/prometheus.h"
 #include "sandboxd/core/images.h"
 #include "sandboxd/core/layers.h"
@@ -31,7 +33,8 @@
 static const enum cap always[] = { CAP_FS_STAT, CAP_FS_LIST, CAP_FS_RANGE, CAP_FS_OPEN, CAP_FS_OPS,
 	CAP_FS_STATFS, CAP_ERRNO, CAP_OUTPUT_RANGE, CAP_PROCESS_NAMES, CAP_LIST_WATCH,
 	CAP_INSTANCE };
-static const enum cap if_host_can[] = { CAP_DISK_SNAPSHOT, CAP_VOLUMES, CAP_TUNNEL, CAP_SUSPEND, CAP_METRICS, CAP_METRICS_EXPORT };
+static const enum cap if_host_can[] = { CAP_EGRESS_ALLOWLIST, CAP_EGRESS_OPEN, CAP_NETWORK_POLICY_UPDATE,
+	CAP_DISK_SNAPSHOT, CAP_VOLUMES, CAP_TUNNEL, CAP_SUSPEND, CAP_METRICS, CAP_METRICS_EXPORT };
 
 bool core_cap(const struct core *c, enum cap cap)
 {
@@ -47,6 +50,9 @@ static bool has_ops(const struct backend_ops *ops, enum cap cap)
 {
 	if (cap == CAP_DISK_SNAPSHOT)
 		return ops->snapshot && ops->layer_drop && ops->keep_layers;
+	if (cap == CAP_EGRESS_ALLOWLIST || cap == CAP_EGRESS_OPEN ||
+		cap == CAP_NETWORK_POLICY_UPDATE)
+		return ops->egress_add != NULL;
 	if (cap == CAP_VOLUMES)
 		return ops->volume_make && ops->volume_drop && ops->keep_volumes;
 	return true;
@@ -216,6 +222,17 @@ static int open_images(struct core *c, const struct core_conf *conf, struct err 
 	return 0;
 }
 
+static int open_egress(struct core *c, const struct core_conf *conf, struct err *e)
+{
+	if (!c->caps[CAP_NETWORK_POLICY_UPDATE])
+		return 0;
+	if (egress_watch_new(c, &c->egress, e) < 0)
+		return -1;
+	if (conf->resolvers)
+		core_set_resolvers(c, conf->resolvers);
+	return 0;
+}
+
 int core_open(const struct core_conf *conf, const struct backend_ops *ops, struct backend *b,
 	const bool caps[CAP_COUNT], struct core **ret, struct err *e)
 {
@@ -227,12 +244,14 @@ int core_open(const struct core_conf *conf, const struct backend_ops *ops, struc
 		guest_hub_new(&c->hub, e) < 0)
 		goto fail;
 	set_caps(c, caps);
+	if (open_egress(c, conf, e) < 0)
+		goto fail;
 	if (layers_open(c, &c->layers, e) < 0 || open_images(c, conf, e) < 0 || snapshots_open(c, &c->snapshots, e) < 0 || volumes_open(c, &c->volumes, e) < 0 ||
 		schedule_open(c, &c->schedule, e) < 0 || restore_all(c, e) < 0 ||
 		layers_started(c, e) < 0)
 		goto fail;
 	ready_default_image(c);
-	if (lifetime_start(c, e) < 0 || metrics_start(c, e) < 0 ||
+	if (pools_open(c, &c->pools, e) < 0 || lifetime_start(c, e) < 0 || metrics_start(c, e) < 0 ||
 		exporter_open(c, e) < 0)
 		goto fail;
 	*ret = c;
@@ -261,6 +280,8 @@ static void let_go(struct sandbox *s)
 	pthread_mutex_unlock(&s->lock);
 	guestfs_free(s->fs);
 	guest_free(s->guest);
+	egress_close(s->egress);
+	s->egress = NULL;
 	s->fs = NULL;
 	s->guest = NULL;
 }
@@ -310,6 +331,8 @@ void core_close(struct core *c)
 		return;
 	metrics_stop(c);
 	layers_stop(c->layers);
+	pools_close(c->pools);
+	c->pools = NULL;
 	images_close(c->images);
 	c->images = NULL;
 	lifetime_stop(c);
@@ -320,6 +343,7 @@ void core_close(struct core *c)
 		snapshots_forget(c);
 	if (c->hub)
 		guest_hub_free(c->hub);
+	egress_watch_free(c->egress);
 	registry_fini(&c->reg);
 	snapshots_close(c->snapshots);
 	volumes_close(c->volumes);

@@ -30,7 +30,9 @@ struct server_policy {
 	struct policy_pool *pools;
 	size_t npools;
 };
+struct egress_resolvers;
 struct core_conf {
+	const struct egress_resolvers *resolvers; /* of sandboxes with a network; NULL: none */
 	const char *state_dir;     /* absolute */
 	int state_dirfd;
 	const char *node_id;       /* "" standalone */

@@ -39,6 +39,7 @@ struct core {
 	struct store *store;
 	struct audit *audit;
 	struct guest_hub *hub;
+	struct egress_watch *egress; /* NULL: this host gives sandboxes no network */
 	struct layers *layers;
 	struct images *images;
 	struct pools *pools;
@@ -122,6 +123,7 @@ struct snapshot_use;
 int check_create(const struct core *c, const struct create_body *b, const struct snapshot_use *from,
 	struct net_policy *ret_network, struct err *e);
 int check_labels(const struct strmap *labels, struct err *e);
+int check_network_mode(const struct core *c, enum net_mode mode, struct err *e);
 int check_idle_action(const struct core *c, const char *action, struct err *e);
 
 /* restore.c */

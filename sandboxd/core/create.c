@@ -7,6 +7,7 @@
 #include "common/sys/mem.h"
 #include "sandboxd/backend/guestfs.h"
 #include "sandboxd/core/clock.h"
+#include "sandboxd/core/egress.h"
 #include "sandboxd/core/export.h"
 #include "sandboxd/core/identity.h"
 #include "sandboxd/core/images.h"
@@ -125,6 +126,7 @@ static int make_runtime(struct sandbox *s, struct progress *p, struct err *e)
 		.chain = s->chain.n ? &s->chain : NULL,
 		.volumes = volumes,
 		.nvolumes = s->nvolumes,
+		.egress = s->network.mode != NET_NONE,
 		.hostname = s->name ? s->name : s->id,
 		.cpus = s->cpus,
 		.memory_mb = s->memory_mb,
@@ -266,7 +268,7 @@ static int make(struct sandbox *s, struct progress *p, struct err *e)
 		return -1;
 	fault_point("create-made");
 	p->runtime = true;
-	if (connect_runtime(s, e) < 0 || (p->from && identity_renew(s->fs, e) < 0))
+	if (connect_runtime(s, e) < 0 || egress_begin(s, e) < 0 || (p->from && identity_renew(s->fs, e) < 0))
 		return -1;
 	await_record(p);
 	fault_point("create-recorded");

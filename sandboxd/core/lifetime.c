@@ -7,6 +7,7 @@
 #include "common/sys/mem.h"
 #include "sandboxd/backend/guestfs.h"
 #include "sandboxd/core/clock.h"
+#include "sandboxd/core/egress.h"
 #include "sandboxd/core/export.h"
 #include "sandboxd/core/proc.h"
 #include "sandboxd/core/schedule.h"
@@ -35,6 +36,7 @@ void lifetime_free_guest(struct sandbox *s)
 {
 	struct guest *guest;
 	struct guestfs *fs;
+	struct egress *egress;
 
 	pthread_mutex_lock(&s->lock);
 	if (s->users > 0) {
@@ -44,6 +46,7 @@ void lifetime_free_guest(struct sandbox *s)
 	}
 	guest = steal(s->guest);
 	fs = steal(s->fs);
+	egress = steal(s->egress);
 	/* nobody can start a process any more, so nobody reads the values */
 	for (size_t i = 0; i < s->env.n; i++)
 		explicit_bzero(s->env.values[i], strlen(s->env.values[i]));
@@ -53,6 +56,7 @@ void lifetime_free_guest(struct sandbox *s)
 		guestfs_free(fs);
 	if (guest)
 		guest_free(guest);
+	egress_close(egress);
 }
 
 bool lifetime_is_idle(const struct sandbox *s)

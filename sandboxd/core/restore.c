@@ -9,6 +9,7 @@
 #include "common/sys/mem.h"
 #include "sandboxd/backend/guestfs.h"
 #include "sandboxd/core/clock.h"
+#include "sandboxd/core/egress.h"
 #include "sandboxd/core/export.h"
 #include "sandboxd/core/proc.h"
 #include "sandboxd/core/layers.h"
@@ -80,6 +81,7 @@ static int take_back(struct sandbox *s, enum sandbox_state recorded, struct err 
 	sandbox_changed(s);
 	sandbox_save(s, false); /* a create that was under way has landed after all */
 	pthread_mutex_unlock(&s->lock);
+	egress_resume(s);
 	if (!asleep)
 		registry_land(&c->reg, s, NULL);
 	return 0;

@@ -30,6 +30,7 @@ struct guestfs;
 struct backend_image;
 struct metrics;
 struct export;
+struct egress;
 
 enum sandbox_state { SBX_PENDING, SBX_RUNNING, SBX_SUSPENDED, SBX_TERMINATED };
 extern const char *const sandbox_state_words[];
@@ -104,10 +105,12 @@ struct sandbox {
 	uint8_t secret[PROTO_SECRET_LEN];
 	enum turn turn;
 	unsigned turns;            /* that are over */
+	bool updating;             /* a PATCH is putting a network policy in force */
 	struct err turn_err;       /* of the last one; code 0: it went well */
 	struct sandbox_tunnel *tunnels;
 	struct guest *guest;       /* NULL unless running or suspended */
 	struct guestfs *fs;        /* the same */
+	struct egress *egress;     /* NULL: it has never had a network */
 	struct proc *procs;        /* uthash by number; owned by proc.c */
 	uint32_t next_num;
 	unsigned running_procs;

@@ -6,6 +6,7 @@
 
 #include "common/sys/mem.h"
 #include "sandboxd/core/clock.h"
+#include "sandboxd/core/egress.h"
 #include "sandboxd/core/export.h"
 #include "sandboxd/core/strs.h"
 
@@ -162,11 +163,29 @@ static void apply(struct sandbox *s, const struct update_body *b, struct prepare
 		export_set(s, steal(p->metrics_export));
 }
 
+/* The rule of 9.3 comes last of all checks. */
+static int check_network(const struct sandbox *s, const struct update_body *b, struct net_policy *ret,
+	struct err *e)
+{
+	if (!b->has_network)
+		return 0;
+	if (net_policy_resolve(s->core->policy, &b->network, ret, e) < 0)
+		return -1;
+	if (check_network_mode(s->core, ret->mode, e) == 0)
+		return 0;
+	net_policy_free(ret);
+	return -1;
+}
+
 static int check(const struct sandbox *s, const struct update_body *b, bool background, struct err *e)
 {
-	if (check_state(s, b, background, e) < 0 || check_fields(s, b, e) < 0)
+	struct net_policy net = { .mode = NET_NONE };
+
+	if (check_state(s, b, background, e) < 0 || check_fields(s, b, e) < 0 ||
+		check_capabilities(s, b, e) < 0 || check_network(s, b, &net, e) < 0)
 		return -1;
-	return check_capabilities(s, b, e);
+	net_policy_free(&net);
+	return 0;
 }
 
 /* Lock held; given up while the sandbox is woken, which happens when nothing else is wrong. */
@@ -181,20 +200,71 @@ static int check_awake(struct sandbox *s, const struct update_body *b, bool back
 	return check(s, b, background, e);
 }
 
-/* Lock held. */
-static int update_locked(struct sandbox *s, const struct update_body *b, bool background, struct err *e)
+/* Lock held, and given up meanwhile: nobody else updates this sandbox until it is over. */
+static int change_network(struct sandbox *s, struct net_policy *net, struct err *e)
 {
-	struct prepared p;
-	int rc = -1;
+	int rc;
 
+	s->updating = true;
+	s->users++;
+	pthread_mutex_unlock(&s->lock);
+	rc = egress_change(s, net, e);
+	sandbox_leave(s, false);
+	pthread_mutex_lock(&s->lock);
+	s->updating = false;
+	pthread_cond_broadcast(&s->changed);
+	if (rc == 0 && s->state == SBX_TERMINATED)
+		rc = err_set(e, ERR_CONFLICT, "sandbox is %s", sandbox_state_words[s->state]);
+	return rc;
+}
+
+/* The name is taken first, because others may want it; it goes back when the network cannot be had. */
+static int apply_all(struct sandbox *s, const struct update_body *b, struct prepared *p,
+	struct net_policy *net, struct err *e)
+{
+	struct err ignored = ERR_NULL;
+
+	if (b->has_name && registry_rename(&s->core->reg, s, b->name, e) < 0)
+		return -1;
+	if (b->has_network && change_network(s, net, e) < 0) {
+		if (b->has_name)
+			(void)registry_rename(&s->core->reg, s, s->name ? s->name : "", &ignored);
+		return -1;
+	}
+	apply(s, b, p);
+	return 0;
+}
+
+/* Lock held. */
+static int update_locked(
+	struct sandbox *s, const struct update_body *b, bool background, struct err *e)
+{
+	struct net_policy net = { .mode = NET_NONE };
+	struct prepared p;
+	int rc;
+
+	while (s->updating)
+		pthread_cond_wait(&s->changed, &s->lock);
 	if (check_awake(s, b, background, e) < 0 || prepare(s->core, b, &p, e) < 0)
 		return -1;
-	if (!b->has_name || registry_rename(&s->core->reg, s, b->name, e) == 0) {
-		apply(s, b, &p);
-		rc = 0;
-	}
+	rc = check_network(s, b, &net, e);
+	if (rc == 0)
+		rc = apply_all(s, b, &p, &net, e);
+	net_policy_free(&net);
 	prepared_free(&p);
 	return rc;
+}
+
+static void tell(struct sandbox *s, const struct update_body *b)
+{
+	struct audit *a = s->core->audit;
+
+	if (b->has_network)
+		audit_event(a, "sandbox.network_updated", s->id,
+			json_pack("{s:o}", "network", net_policy_json(&s->network)));
+	if (b->has_name || b->has_labels || b->has_idle_timeout_secs || b->has_idle_action ||
+		b->has_lifetime_secs || b->has_metrics_export)
+		audit_event(a, "sandbox.updated", s->id, updated_event(s, b));
 }
 
 int sandbox_update(struct sandbox *s, const struct update_body *b, bool background, struct err *e)
@@ -207,7 +277,7 @@ int sandbox_update(struct sandbox *s, const struct update_body *b, bool backgrou
 	rc = update_locked(s, b, background, e);
 	if (rc == 0) {
 		ticket = sandbox_save(s, true);
-		audit_event(s->core->audit, "sandbox.updated", s->id, updated_event(s, b));
+		tell(s, b);
 		if (!background && s->idle_since_ms)
 			s->idle_since_ms = clock_mono_ms();
 		over = s->lifetime_secs > 0 &&

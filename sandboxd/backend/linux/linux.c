@@ -101,6 +101,8 @@ static int linux_probe(struct backend *b, bool caps[CAP_COUNT], struct err *e)
 		caps[always[i]] = true;
 	caps[CAP_SUSPEND] = (a.n[0] & PRIV_CAN_FREEZE) != 0;
 	caps[CAP_DISK_SNAPSHOT] = caps[CAP_VOLUMES] = (a.n[0] & PRIV_CAN_REOPEN) != 0;
+	caps[CAP_EGRESS_ALLOWLIST] = caps[CAP_EGRESS_OPEN] = caps[CAP_NETWORK_POLICY_UPDATE] =
+		(a.n[0] & PRIV_CAN_EGRESS) != 0;
 	caps[CAP_METRICS] = caps[CAP_METRICS_EXPORT] = (a.n[0] & PRIV_CAN_METER) != 0;
 	return 0;
 }
@@ -362,6 +364,20 @@ static int linux_freeze(struct backend *b, const char *id, bool on, struct err *
 	return -1;
 }
 
+static int linux_egress_add(struct backend *b, const char *id,
+	const uint8_t secret[PROTO_SECRET_LEN], uint64_t generation, struct err *e)
+{
+	struct priv_req q = { .op = PRIV_EGRESS_ADD, .generation = generation };
+	int rc;
+
+	if (snprintf(q.id, sizeof(q.id), "%s", id) >= (int)sizeof(q.id))
+		return err_set(e, ERR_INVALID_REQUEST, "sandbox id too long");
+	memcpy(q.secret, secret, sizeof(q.secret));
+	rc = ask_call(b->ask, &q, -1, SHORT_MS, NULL, e);
+	explicit_bzero(q.secret, sizeof(q.secret));
+	return rc;
+}
+
 static bool linux_alive(struct backend *b, const char *id, uint64_t generation)
 {
 	return ask_id(b, PRIV_ALIVE, id, generation, SHORT_MS, NULL) == 0;
@@ -433,6 +449,7 @@ const struct backend_ops linux_backend = {
 	.destroy_end = linux_destroy_end,
 	.pool = linux_pool,
 	.freeze = linux_freeze,
+	.egress_add = linux_egress_add,
 	.alive = linux_alive,
 	.sweep = linux_sweep,
 	.image_ensure = linux_image_ensure,
