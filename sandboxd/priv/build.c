@@ -336,6 +336,7 @@ static int start_init(struct builder *b)
 	return await_first(b, true);
 }
 
+/* Before the first process, which takes /proc and /dev of this mount namespace away. */
 static int start_egress(struct builder *b)
 {
 	bool probe = b->shape->flags & BUILD_PROBE;
@@ -360,7 +361,7 @@ static int prepare(struct builder *b)
 		make_groups(b) < 0)
 		return -1;
 	/* Entering groups mostly waits; the first process mounts meanwhile. */
-	if (leave_host(b) < 0 || start_first(b) < 0 || join_init(b) < 0 || start_egress(b) < 0 ||
+	if (leave_host(b) < 0 || start_egress(b) < 0 || start_first(b) < 0 || join_init(b) < 0 ||
 		await_first(b, false) < 0)
 		return -1;
 	close_root(b);
