@@ -260,6 +260,60 @@ static void rate(void)
 		n / ((now_us() - start) / 1e6));
 }
 
+/* --- one alive and many ---------------------------------------------------------------------- */
+
+#define GETS   201
+#define OTHERS 31
+
+static void do_get(void) { in_box("GET", live, "", NULL); }
+
+/* Over the one connection that is kept, so that nothing but the request is measured. */
+static double median_of(void (*f)(void), int n, useconds_t pause)
+{
+	double t[GETS];
+
+	for (int i = 0; i < n; i++) {
+		usleep(pause);
+		t[i] = now_us();
+		f();
+		t[i] = now_us() - t[i];
+		if (f == row_create)
+			row_delete();
+	}
+	qsort(t, (size_t)n, sizeof(t[0]), by_value);
+	return t[n / 2];
+}
+
+struct costs {
+	double get, run, create;
+};
+static struct costs costs(void)
+{
+	return (struct costs){ median_of(do_get, GETS, SETTLE_US / 10),
+		median_of(row_run, OTHERS, SETTLE_US), median_of(row_create, OTHERS, SETTLE_US) };
+}
+
+static void many(int n)
+{
+	char (*ids)[sizeof(made)] = calloc((size_t)n, sizeof(*ids));
+	struct costs one, all;
+
+	if (!ids)
+		die("many", "out of memory");
+	one = costs();
+	for (int i = 0; i < n; i++)
+		create(ids[i]);
+	all = costs();
+	printf("\nwith %d sandboxes alive, against one (to reach: 1.50):"
+	       " get %.2f (%.0f us), run %.2f (%.0f us), create %.2f (%.0f us)\n",
+		n + 1, all.get / one.get, all.get, all.run / one.run, all.run,
+		all.create / one.create, all.create);
+	for (int i = 0; i < n; i++)
+		in_box("DELETE", ids[i], "", NULL);
+	free(ids);
+}
+
+/* bench [ROUNDS] | bench many N */
 int main(int argc, char **argv)
 {
 	struct sbx_error e;
@@ -267,7 +321,9 @@ int main(int argc, char **argv)
 	int rounds = argc > 1 ? atoi(argv[1]) : 51;
 	unsigned have = (unsigned)atoi(getenv("BENCH_HAVE") ? getenv("BENCH_HAVE") : "0");
 
-	if (rounds < 1 || rounds > ROUNDS_MAX)
+	bool only_many = argc == 3 && !strcmp(argv[1], "many") && atoi(argv[2]) > 0;
+
+	if (!only_many && (rounds < 1 || rounds > ROUNDS_MAX))
 		die("rounds", "give 1 to 1000");
 	dir_mount = getenv("BENCH_MOUNT");
 	dir_sshfs = getenv("BENCH_SSHFS");
@@ -278,6 +334,11 @@ int main(int argc, char **argv)
 	snprintf(live, sizeof(live), "%s", getenv("BENCH_BOX"));
 	if (sbx_open(&opt, &api, &e) < 0)
 		die("connect", e.message);
+	if (only_many) {
+		many(atoi(argv[2]));
+		sbx_close(api);
+		return 0;
+	}
 	for (int r = -3; r < rounds; r++) /* three rounds to warm up */
 		for (int i = 0; i < ROWS; i++) {
 			if (rows[i].need & ~have)
