@@ -71,6 +71,25 @@ static void *ask_number(void *arg)
 	return NULL;
 }
 
+static void the_asker_works_while_the_broker_does(void **state)
+{
+	struct priv_req q = { .op = PRIV_ALIVE, .memory_mb = 7 }, seen;
+	struct err e = ERR_NULL;
+	struct ask_call c;
+	struct priv_ans a;
+	struct peer p;
+
+	(void)state;
+	setup_peer(&p);
+	ask_begin(p.ask, &q, -1, &c);
+	/* on this thread, which therefore did not wait */
+	assert_true(get(&p, &seen));
+	put(&p, &seen, 0, "");
+	assert_int_equal(ask_end(p.ask, &c, 10000, &a, &e), 0);
+	assert_int_equal(a.n[0], 7);
+	end_peer(&p);
+}
+
 static void answers_in_any_order_reach_their_askers(void **state)
 {
 	struct priv_req q[ASKERS];
@@ -196,6 +215,7 @@ static void answers_nobody_asked_for_are_ignored(void **state)
 
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(answers_in_any_order_reach_their_askers),
+	cmocka_unit_test(the_asker_works_while_the_broker_does),
 	cmocka_unit_test(a_refusal_says_why),
 	cmocka_unit_test(a_silent_broker_is_unavailable_at_the_deadline),
 	cmocka_unit_test(a_broker_that_dies_ends_every_question),

@@ -72,6 +72,7 @@ struct loaded {
 	int state;
 	char env[64], id[64];
 	uint64_t generation;
+	bool ended; /* its secret is gone */
 };
 static int load_one(void *arg, const struct store_sandbox *r, struct err *e)
 {
@@ -84,7 +85,7 @@ static int load_one(void *arg, const struct store_sandbox *r, struct err *e)
 	snprintf(l->id, sizeof(l->id), "%s", r->id);
 	snprintf(l->env, sizeof(l->env), "%s", r->env ? r->env : "-");
 	assert_string_equal(r->body, "{\"a\":1}");
-	assert_string_equal((const char *)r->secret, "0123456789abcde");
+	assert_string_equal((const char *)r->secret, l->ended ? "" : "0123456789abcde");
 	return 0;
 }
 
@@ -152,6 +153,70 @@ static void values_are_wiped_from_the_files_when_a_sandbox_ends(void **state)
 	assert_false(files_hold(*state, "zq7secret"));
 	store_close(st);
 	assert_string_equal(load(*state).env, "-");
+}
+
+static off_t log_size(const struct box *b)
+{
+	char path[128];
+	struct stat s;
+
+	snprintf(path, sizeof(path), "%s/records.db-wal", b->dir);
+	return stat(path, &s) < 0 ? -1 : s.st_size;
+}
+
+/* A commit into a log that grows has to write the file's size as well. */
+static void commits_do_not_make_the_log_grow(void **state)
+{
+	struct store *st = open_store(*state);
+	off_t size = log_size(*state);
+
+	assert_true(size > 0);
+	for (int i = 0; i < 100; i++)
+		put(st, "sbx_1", 1, "{}");
+	assert_int_equal(log_size(*state), size);
+	store_close(st);
+}
+
+static void a_log_that_has_become_long_is_settled(void **state)
+{
+	struct store *st = open_store(*state);
+	off_t size = log_size(*state);
+
+	for (int i = 0; i < 600; i++)
+		put(st, "sbx_1", 1, "{\"K\":\"zq8secret\"}");
+	for (int i = 0; i < 500 && log_size(*state) != size; i++)
+		usleep(10000);
+	assert_int_equal(log_size(*state), size);
+	put(st, "sbx_2", 1, "{}");
+	store_close(st);
+	assert_int_equal(load(*state).n, 2);
+}
+
+static void an_ended_record_keeps_its_body_only(void **state)
+{
+	struct store *st = open_store(*state);
+	struct loaded l;
+
+	put(st, "sbx_1", 1, "{\"K\":\"v\"}");
+	assert_int_equal(store_wait(st, store_end_awaited(st, "sbx_1", 3), NULL), 0);
+	store_close(st);
+	st = open_store(*state);
+	l = (struct loaded){ .ended = true };
+	assert_int_equal(store_load_sandboxes(st, load_one, &l, NULL), 0);
+	store_close(st);
+	assert_int_equal(l.n, 1);
+	assert_int_equal(l.state, 3);
+	assert_string_equal(l.env, "-");
+}
+
+static void what_nobody_waits_for_is_there_after_a_close(void **state)
+{
+	struct store *st = open_store(*state);
+	struct store_sandbox r = { .id = "sbx_1", .body = "{\"a\":1}", .secret = "0123456789abcde" };
+
+	assert_true(store_put_sandbox(st, &r, false) > 0);
+	store_close(st);
+	assert_int_equal(load(*state).n, 1);
 }
 
 static void the_files_are_private(void **state)
@@ -316,6 +381,10 @@ int main(void)
 		ROW(a_record_is_there_after_a_new_open),
 		ROW(a_dropped_record_is_gone),
 		ROW(values_are_wiped_from_the_files_when_a_sandbox_ends),
+		ROW(commits_do_not_make_the_log_grow),
+		ROW(a_log_that_has_become_long_is_settled),
+		ROW(an_ended_record_keeps_its_body_only),
+		ROW(what_nobody_waits_for_is_there_after_a_close),
 		ROW(the_files_are_private),
 		ROW(many_writers_share_commits),
 		ROW(a_write_that_finds_no_room_fails_alone_and_later_ones_work),
