@@ -133,11 +133,32 @@ int box_connect(struct box *b, struct err *e)
 		e);
 }
 
+/* What images_use would find. */
+static int plain_env(struct backend_image *ret)
+{
+	static const char *const env[] = { "PATH=/usr/bin:/bin:/usr/sbin:/sbin", "HOME=/sandbox/home",
+		"USER=sandbox" };
+
+	ret->env = calloc(ARRAY_LEN(env) + 1, sizeof(char *));
+	assert_non_null(ret->env);
+	for (size_t i = 0; i < ARRAY_LEN(env); i++)
+		ret->env[i] = strdup(env[i]);
+	return 0;
+}
+
 struct box *box_new(struct guest_rig *r)
+{
+	struct backend_spec like = { .disk_mb = 64 };
+
+	return box_like(r, &like);
+}
+
+struct box *box_like(struct guest_rig *r, const struct backend_spec *like)
 {
 	struct box *b = calloc(1, sizeof(*b));
 	struct backend_spec spec = { .image = "base", .hostname = "box", .cpus = 1, .memory_mb = 256,
-		.disk_mb = 64 };
+		.disk_mb = like->disk_mb, .chain = like->chain, .volumes = like->volumes,
+		.nvolumes = like->nvolumes };
 	pthread_condattr_t attr;
 	struct err e = ERR_NULL;
 	char path[128];
@@ -158,7 +179,8 @@ struct box *box_new(struct guest_rig *r)
 	memcpy(spec.id, b->id, sizeof(spec.id));
 	memcpy(spec.secret, b->secret, sizeof(spec.secret));
 	spec.generation = b->generation;
-	if (r->ops->image_ensure(r->backend, "base", &b->image, &e) < 0 ||
+	if ((like->chain ? plain_env(&b->image)
+			 : r->ops->image_ensure(r->backend, "base", &b->image, &e)) < 0 ||
 	    r->ops->create(r->backend, &spec, NULL, &e) < 0 || box_connect(b, &e) < 0)
 		fail_msg("%s", e.msg);
 	return b;

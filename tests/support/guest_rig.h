@@ -49,6 +49,8 @@ struct box {
 	bool gone;
 };
 struct box *box_new(struct guest_rig *r);
+/* With these layers, volumes and this size of disk; the rest as box_new. */
+struct box *box_like(struct guest_rig *r, const struct backend_spec *like);
 void box_free(struct box *b); /* destroys the sandbox */
 int box_connect(struct box *b, struct err *e);
 

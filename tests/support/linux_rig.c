@@ -16,7 +16,7 @@
 
 /* --- broker ---------------------------------------------------------------------------------- */
 
-static void exec_broker(int sock, int dir, const char *state_dir)
+static void exec_broker(const struct linux_rig *l, int sock, int dir, const char *state_dir)
 {
 	char program[4200];
 	int s = fcntl(sock, F_DUPFD, 16), d = fcntl(dir, F_DUPFD, 16);
@@ -24,8 +24,13 @@ static void exec_broker(int sock, int dir, const char *state_dir)
 	if (dup2(s, PRIV_FD_FRONT) < 0 || dup2(d, PRIV_FD_STATE) < 0)
 		_exit(126);
 	close_range(PRIV_FD_STATE + 1, ~0u, 0);
+	if (l->fault)
+		setenv("SBX_FAULT", l->fault, 1);
+	else
+		unsetenv("SBX_FAULT");
 	snprintf(program, sizeof(program), "%s/sbx-priv", guest_rig_libexec());
-	execl(program, "sbx-priv", guest_rig_libexec(), state_dir, "0", "0", "-", NULL);
+	execl(program, "sbx-priv", guest_rig_libexec(), state_dir, "0", "0",
+		l->provider ? l->provider : "-", NULL);
 	_exit(127);
 }
 
@@ -39,7 +44,7 @@ static void start_broker(struct linux_rig *l, int state_dirfd, const char *state
 	l->broker = fork();
 	assert_true(l->broker >= 0);
 	if (l->broker == 0)
-		exec_broker(sv[1], state_dirfd, state_dir);
+		exec_broker(l, sv[1], state_dirfd, state_dir);
 	close(sv[1]);
 	l->broker_fd = sv[0];
 }
@@ -237,11 +242,21 @@ static unsigned count_processes(struct linux_rig *l)
 	return n;
 }
 
+/* The pool is mounted where only the broker sees it. */
+static unsigned count_areas(struct linux_rig *l)
+{
+	char path[400];
+
+	snprintf(path, sizeof(path), "/proc/%d/root%s/priv/pool/areas", l->broker, l->rig.state_dir);
+	return count_dir(AT_FDCWD, path, "sbx_") +
+	       count_dir(l->rig.state_dirfd, "priv/areas", "sbx_");
+}
+
 void linux_rig_count(struct linux_rig *l, struct leftovers *ret)
 {
 	*ret = (struct leftovers){
 		.groups = count_groups(l),
-		.areas = count_dir(l->rig.state_dirfd, "priv/areas", "sbx_"),
+		.areas = count_areas(l),
 		.records = count_dir(l->rig.state_dirfd, "priv/boxes", "sbx_"),
 		.loops = count_loops(l),
 		.mounts = count_lines("/proc/self/mountinfo", " - overlay ") +

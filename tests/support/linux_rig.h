@@ -7,6 +7,8 @@
 
 struct linux_rig {
 	struct guest_rig rig; /* first: the two are told apart by nobody */
+	const char *provider; /* of disks; NULL: the first that works */
+	const char *fault;    /* a point at which a part of the broker is killed, common/sys/fault.h */
 	pid_t broker;
 	int broker_fd;
 };
