@@ -26,7 +26,7 @@ FUSE_CFLAGS   := $(shell pkg-config --cflags fuse3 2>/dev/null || echo -I/usr/in
 $(O)/obj/sbxfs/%.o: CFLAGS += $(FUSE_CFLAGS)
 $(O)/obj/tests/%.o: CFLAGS += $(FUSE_CFLAGS) -Wno-missing-prototypes
 
-BINS := $(addprefix $(O)/bin/,sandboxd sbx-priv sbx-shim sbx-init sbx-worker sbx-egress sbxfs sbx)
+BINS := $(addprefix $(O)/bin/,sandboxd sbx-priv sbx-shim sbx-init sbx-worker sbx-egress sbx-pull sbxfs sbx)
 all: $(BINS) $(O)/lib/libsbx.so.1 $(O)/lib/libsbx.a $(O)/images/base.tar ## build everything
 
 $(O)/obj/%.o: %.c
@@ -46,6 +46,10 @@ $(O)/bin/sbx-priv: $(call objs,sandboxd/priv common/sys)
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_priv)
+$(O)/bin/sbx-pull: $(call objs,sandboxd/pull common/sys) $(O)/obj/common/base/addr.o
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -lpthread
 define guest_prog
 $(O)/bin/sbx-$(1): $(call gobjs,sandboxd/$(1) common/sys)
 	@mkdir -p $$(@D)

@@ -49,7 +49,7 @@ install: all ## into $(DESTDIR)$(prefix)
 		$(DESTDIR)$(prefix)/sbin $(sharedir)/sandboxd/images $(unitdir) \
 		$(DESTDIR)$(prefix)/lib/sysusers.d
 	$(INSTALL) -m 755 $(addprefix $(O)/bin/,sandboxd sbxfs sbx) $(bindir)
-	$(INSTALL) -m 755 $(addprefix $(O)/bin/,sbx-priv sbx-shim sbx-init sbx-worker sbx-egress) scripts/image-debian $(libexecdir)
+	$(INSTALL) -m 755 $(addprefix $(O)/bin/,sbx-priv sbx-shim sbx-init sbx-worker sbx-egress sbx-pull) scripts/image-debian $(libexecdir)
 	$(INSTALL) -m 644 $(O)/images/base.tar $(sharedir)/sandboxd/images
 	$(INSTALL) -m 755 $(O)/lib/libsbx.so.1 $(DESTDIR)$(prefix)/lib
 	ln -sf libsbx.so.1 $(DESTDIR)$(prefix)/lib/libsbx.so

@@ -15,6 +15,7 @@
 #include "sandboxd/keeper.h"
 #include "sandboxd/listen.h"
 #include "sandboxd/paths.h"
+#include "sandboxd/puller.h"
 #include "sandboxd/secrets.h"
 
 #include <errno.h>
@@ -31,6 +32,7 @@
 #define HEADER_TIMEOUT_MS 10000
 #define IDLE_TIMEOUT_MS   60000
 #define BODY_TIMEOUT_MS   30000
+#define PULL_STALL_SECS   120
 
 struct daemon {
 	const struct options *opt;
@@ -48,7 +50,7 @@ struct daemon {
 	char *state_way, *image_way;
 	uid_t uid; /* to become, linux only */
 	gid_t gid;
-	int state_dirfd, image_dirfd, lock_fd, listen_fd, metrics_fd, broker_fd, keeper_fd;
+	int state_dirfd, image_dirfd, lock_fd, listen_fd, metrics_fd, broker_fd, keeper_fd, pull_fd;
 	pid_t broker;
 	struct backend *backend;
 	struct core *core;
@@ -353,13 +355,29 @@ int daemon_prepare(const struct options *o, struct daemon **ret, struct err *e)
 		return err_sys(e, ENOMEM, "daemon");
 	d->opt = o;
 	d->state_dirfd = d->image_dirfd = d->lock_fd = d->listen_fd = d->metrics_fd = d->broker_fd =
-		d->keeper_fd = -1;
+		d->keeper_fd = d->pull_fd = -1;
 	if (prepare(d, e) < 0) {
 		daemon_stop(d, 0);
 		return -1;
 	}
 	*ret = d;
 	return 0;
+}
+
+static void start_puller(struct daemon *d)
+{
+	const struct options *o = d->opt;
+	const struct puller_conf conf = {
+		.libexec_dir = d->libexec_dir,
+		.state_dir = d->state_dir,
+		.state_dirfd = d->state_dirfd,
+		.uid = d->uid,
+		.gid = d->gid,
+		.allow_private = o->registry_allow_private,
+		.stall_secs = o->pull_stall_secs ? (int)o->pull_stall_secs : PULL_STALL_SECS,
+	};
+
+	puller_start(&conf, &d->pull_fd);
 }
 
 int daemon_drop(struct daemon *d, struct err *e)
@@ -377,6 +395,7 @@ int daemon_drop(struct daemon *d, struct err *e)
 		return 0;
 	if (d->opt->token_file && keeper_start(d->opt->token_file, &d->keeper_fd, e) < 0)
 		return -1;
+	start_puller(d);
 	if (broker_start(&conf, &d->broker_fd, &d->broker, e) < 0)
 		return -1;
 	return drop_privileges(d->uid, d->gid, e);
@@ -425,7 +444,7 @@ static int start_core(struct daemon *d, bool caps[CAP_COUNT], struct err *e)
 		.node_id = o->node_id ? o->node_id : "",
 		.node_labels = d->node_labels,
 		.image_dir = d->image_way,
-		.pull_fd = -1,
+		.pull_fd = d->pull_fd,
 		.audit_log = o->audit_log,
 		.capacity_cpus = o->capacity_cpus,
 		.capacity_memory_mb = o->capacity_memory_mb,
@@ -561,6 +580,7 @@ void daemon_stop(struct daemon *d, unsigned grace_ms)
 	close_p(&d->metrics_fd);
 	close_p(&d->broker_fd);
 	close_p(&d->keeper_fd);
+	close_p(&d->pull_fd);
 	close_p(&d->lock_fd);
 	close_p(&d->state_dirfd);
 	close_p(&d->image_dirfd);

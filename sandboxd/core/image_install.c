@@ -5,6 +5,7 @@
 
 #include "common/base/log.h"
 #include "common/sys/fault.h"
+#include "common/sys/fd.h"
 #include "common/sys/mem.h"
 #include "common/sys/tree.h"
 #include "sandboxd/core/clock.h"
@@ -234,7 +235,7 @@ static int fetch_manifest(struct fetch *f, const char *ref, char digest[OCI_DIGE
 {
 	char got[OCI_DIGEST_LEN];
 
-	if (pull_run(f->pull, &f->work, PULL_MANIFEST, PULL_REGISTRY, ref, -1, look, f, e) < 0 ||
+	if (pull_run(f->pull, &f->work, PULL_MANIFEST, PULL_REGISTRY, ref, look, f, e) < 0 ||
 		read_small(f->work.dirfd, "manifest", PULL_MANIFEST_MAX, text, len, e) < 0)
 		return -1;
 	(void)unlinkat(f->work.dirfd, "manifest", 0);
@@ -260,14 +261,12 @@ static int check_space(struct install *in, int64_t bytes, struct err *e)
 	return err_set(e, ERR_UNAVAILABLE, "the host's disk has no room for the image");
 }
 
-static int read_env(struct fetch *f, const struct oci_manifest *m, int dirfd, char ***env,
-	struct err *e)
+static int read_env(const struct oci_manifest *m, int dirfd, char ***env, struct err *e)
 {
 	_cleanup_free_ char *text = NULL;
 	char got[OCI_DIGEST_LEN];
 	size_t len;
 
-	(void)f;
 	if (read_small(dirfd, blob_name(&m->config), OCI_CONFIG_MAX, &text, &len, e) < 0)
 		return -1;
 	text_digest(text, len, got);
@@ -276,9 +275,10 @@ static int read_env(struct fetch *f, const struct oci_manifest *m, int dirfd, ch
 	return oci_config_env(text, len, oci_arch(), env, e);
 }
 
-static int build_layer(struct fetch *f, const struct oci_blob *b, int dirfd, struct err *e)
+/* ours: the blob may go once it is unpacked. */
+static int build_layer(
+	struct install *in, const struct oci_blob *b, int dirfd, bool ours, struct err *e)
 {
-	struct install *in = f->in;
 	char got[OCI_DIGEST_LEN];
 	_cleanup_close_ int fd =
 		openat(dirfd, blob_name(b), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -292,41 +292,46 @@ static int build_layer(struct fetch *f, const struct oci_blob *b, int dirfd, str
 		return err_set(e, ERR_INTERNAL, "a layer of the image is not that of its digest");
 	rc = install_layer(in, LAYER_OCI, b->digest, fd, &in->data.chain, e);
 	__atomic_add_fetch(&in->done, b->size, __ATOMIC_RELAXED);
-	(void)unlinkat(dirfd, blob_name(b), 0); /* room for the next */
+	if (ours)
+		(void)unlinkat(dirfd, blob_name(b), 0); /* room for the next */
 	return rc;
 }
 
-/* The folder `image` holds everything. */
-static int build(struct fetch *f, const struct oci_manifest *m, const char *digest, struct err *e)
+/* dirfd: a folder with a file for each blob. */
+static int build(struct install *in, const struct oci_manifest *m, const char *digest, int dirfd,
+	bool ours, struct err *e)
 {
-	struct install *in = f->in;
-	_cleanup_close_ int dirfd =
-		openat(f->work.dirfd, "image", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	char **env = NULL;
-
-	if (dirfd < 0)
-		return err_sys(e, errno, "the fetched image");
-	if (read_env(f, m, dirfd, &env, e) < 0)
+	if (read_env(m, dirfd, &in->data.env, e) < 0)
 		return -1;
 	set_phase(in, IMAGE_BUILDING, m->total);
-	in->data.env = env; /* freed with the rest */
 	for (size_t i = 0; i < m->nlayers; i++)
-		if (build_layer(f, &m->layers[i], dirfd, e) < 0)
+		if (build_layer(in, &m->layers[i], dirfd, ours, e) < 0)
 			return -1;
 	if (install_layer(in, LAYER_FINISH, NULL, -1, &in->data.chain, e) < 0)
 		return -1;
 	fault_point("image-layers");
-	return finish_data(in, digest, env, e);
+	return finish_data(in, digest, steal(in->data.env), e);
 }
 
-static int copy(struct fetch *f, enum pull_source source, const char *ref, int fd,
+static int build_fetched(
+	struct fetch *f, const struct oci_manifest *m, const char *digest, struct err *e)
+{
+	_cleanup_close_ int dirfd =
+		openat(f->work.dirfd, "image", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+
+	if (dirfd < 0)
+		return err_sys(e, errno, "the fetched image");
+	return build(f->in, m, digest, dirfd, true, e);
+}
+
+static int copy(struct fetch *f, enum pull_source source, const char *ref,
 	const struct oci_manifest *m, struct err *e)
 {
 	f->total = m ? m->total + m->config.size : 0;
 	set_phase(f->in, IMAGE_PULLING, f->total);
 	if (m && check_space(f->in, f->total, e) < 0)
 		return -1;
-	return pull_run(f->pull, &f->work, PULL_COPY, source, ref, fd, look, f, e);
+	return pull_run(f->pull, &f->work, PULL_COPY, source, ref, look, f, e);
 }
 
 /* The manifest that lies with the blobs; it must be that of `digest` when one is expected. */
@@ -400,10 +405,10 @@ static int fetch_registry(struct fetch *f, const struct oci_ref *ref, struct err
 	if (f->in->same)
 		return 0;
 	snprintf(by_digest, sizeof(by_digest), "%s@%s", ref->repo, one);
-	if (copy(f, PULL_REGISTRY, by_digest, -1, &m, e) < 0 || read_copied(f, &m, one, e) < 0)
+	if (copy(f, PULL_REGISTRY, by_digest, &m, e) < 0 || read_copied(f, &m, one, e) < 0)
 		return -1;
 	fault_point("image-pulled");
-	return build(f, &m, of, e);
+	return build_fetched(f, &m, of, e);
 }
 
 static int install_remote(struct install *in, struct err *e)
@@ -426,35 +431,100 @@ static int install_remote(struct install *in, struct err *e)
 	return rc < 0 ? err_prefix(e, "image \"%.80s\" (%.60s): ", in->ref, ref.registry) : 0;
 }
 
-/* --- from an archive or a layout ------------------------------------------------------------- */
+/* --- from an archive ------------------------------------------------------------------------- */
+
+/* The tool sees nothing but its own folder. */
+static int copy_source(struct fetch *f, int fd, struct err *e)
+{
+	_cleanup_close_ int to = openat(
+		f->work.dirfd, "source.tar", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	_cleanup_free_ char *buf = malloc(CHUNK);
+	struct stat st;
+	off_t at = 0;
+	ssize_t n;
+
+	if (to < 0 || !buf || fstat(fd, &st) < 0)
+		return err_sys(e, errno, "copy the archive");
+	if (check_space(f->in, st.st_size, e) < 0)
+		return -1;
+	while ((n = pread(fd, buf, CHUNK, at)) > 0) {
+		int r = fd_write_full(to, buf, (size_t)n);
+		if (r < 0)
+			return err_sys(e, -r, "copy the archive");
+		at += n;
+		if (check_time(f->in, e) < 0)
+			return -1;
+	}
+	return n < 0 ? err_sys(e, errno, "copy the archive") : 0;
+}
 
 static int fetch_archive(struct fetch *f, enum pull_source source, int fd, struct err *e)
 {
 	char digest[OCI_DIGEST_LEN] = "";
 	struct oci_manifest m;
 
-	if (copy(f, source, "", fd, NULL, e) < 0 || read_copied(f, &m, digest, e) < 0)
+	if (copy_source(f, fd, e) < 0 || copy(f, source, "", NULL, e) < 0 ||
+		read_copied(f, &m, digest, e) < 0)
 		return -1;
-	return build(f, &m, digest, e);
+	(void)unlinkat(f->work.dirfd, "source.tar", 0);
+	return build_fetched(f, &m, digest, e);
 }
 
 static int install_archive(struct install *in, enum image_format format, int fd, struct err *e)
 {
-	static const enum pull_source sources[] = { [IMAGE_OCI_TAR] = PULL_OCI_TAR,
-		[IMAGE_DOCKER_TAR] = PULL_DOCKER_TAR,
-		[IMAGE_OCI_DIR] = PULL_OCI_DIR };
 	struct images *s = in->core->images;
 	struct fetch f = { .in = in, .pull = s->pull };
 	int rc;
 
 	if (!s->pull)
 		return err_set(e, ERR_UNSUPPORTED,
-			"archives and layouts of images need skopeo (package skopeo)");
+			"archives of images need the program skopeo (package skopeo)");
 	if (pull_begin(f.pull, &f.work, e) < 0)
 		return -1;
-	rc = fetch_archive(&f, sources[format], fd, e);
+	rc = fetch_archive(
+		&f, format == IMAGE_OCI_TAR ? PULL_OCI_TAR : PULL_DOCKER_TAR, fd, e);
 	pull_end(f.pull, &f.work);
 	return rc;
+}
+
+/* --- from a layout --------------------------------------------------------------------------- */
+
+/* From the layout's index, through at most one more list, to the manifest for this machine. */
+static int layout_manifest(int dirfd, int blobs, char digest[OCI_DIGEST_LEN],
+	struct oci_manifest *m, struct err *e)
+{
+	_cleanup_free_ char *text = NULL;
+	char next[OCI_DIGEST_LEN], got[OCI_DIGEST_LEN];
+	size_t len;
+
+	if (read_small(dirfd, "index.json", PULL_MANIFEST_MAX, &text, &len, e) < 0 ||
+		oci_index_pick(text, len, oci_arch(), next, e) < 0)
+		return -1;
+	for (int depth = 0; next[0] && depth < 3; depth++) {
+		memcpy(digest, next, OCI_DIGEST_LEN);
+		free(steal(text));
+		if (read_small(blobs, digest + strlen("sha256:"), PULL_MANIFEST_MAX, &text, &len, e) < 0)
+			return -1;
+		text_digest(text, len, got);
+		if (strcmp(got, digest) != 0)
+			return err_set(e, ERR_INTERNAL, "the image's manifest is not that of its digest");
+		if (oci_index_pick(text, len, oci_arch(), next, e) < 0)
+			return -1;
+	}
+	return oci_manifest_parse(text, len, m, e);
+}
+
+static int install_layout(struct install *in, int fd, struct err *e)
+{
+	_cleanup_close_ int blobs = openat(fd, "blobs/sha256", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char digest[OCI_DIGEST_LEN] = "";
+	struct oci_manifest m;
+
+	if (blobs < 0)
+		return err_sys(e, errno, "blobs/sha256");
+	if (layout_manifest(fd, blobs, digest, &m, e) < 0)
+		return -1;
+	return build(in, &m, digest, blobs, false, e);
 }
 
 int install_run(struct install *in, struct err *e)
@@ -470,6 +540,7 @@ int install_run(struct install *in, struct err *e)
 	if (image_local_open(s, in->ref, &format, &fd, &in->data.stamp, e) < 0)
 		return -1;
 	rc = format == IMAGE_ROOTFS_TAR ? install_rootfs(in, fd, e)
+	     : format == IMAGE_OCI_DIR  ? install_layout(in, fd, e)
 					: install_archive(in, format, fd, e);
 	close(fd);
 	return rc < 0 ? err_prefix(e, "image \"%.80s\": ", in->ref) : 0;

@@ -144,6 +144,9 @@ int oci_index_pick(const char *text, size_t len, const char *arch, char ret[OCI_
 	list = json_object_get(o, "manifests");
 	if (!json_is_array(list))
 		return 0;
+	/* one alone need not say for what it is; its configuration does */
+	if (json_array_size(list) == 1 && !json_object_get(json_array_get(list, 0), "platform"))
+		m = json_array_get(list, 0);
 	for (size_t i = 0; i < json_array_size(list) && !m; i++)
 		if (is_ours(json_array_get(list, i), arch))
 			m = json_array_get(list, i);

@@ -251,7 +251,7 @@ static int wait_done(struct pull *p, struct call *c, int (*tick)(void *, struct 
 }
 
 int pull_run(struct pull *p, const struct pull_work *w, enum pull_op op, enum pull_source source,
-	const char *ref, int fd, int (*tick)(void *arg, struct err *e), void *arg, struct err *e)
+	const char *ref, int (*tick)(void *arg, struct err *e), void *arg, struct err *e)
 {
 	struct pull_req q = { .magic = PULL_MAGIC, .op = op, .tag = w->tag, .source = source };
 	struct call c = { .tag = w->tag };
@@ -266,7 +266,7 @@ int pull_run(struct pull *p, const struct pull_work *w, enum pull_op op, enum pu
 	/* cppcheck-suppress autoVariables */
 	p->calls = &c;
 	pthread_mutex_unlock(&p->lock);
-	r = fd_send_msg(p->fd, &q, sizeof(q), &fd, fd >= 0);
+	r = fd_send_msg(p->fd, &q, sizeof(q), NULL, 0);
 	pthread_mutex_lock(&p->lock);
 	rc = r < 0 ? 0 : wait_done(p, &c, tick, arg, &why);
 	unlink_call(p, &c);

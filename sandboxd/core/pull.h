@@ -23,8 +23,8 @@ int pull_begin(struct pull *p, struct pull_work *ret, struct err *e);
 void pull_end(struct pull *p, struct pull_work *w); /* the folder goes with all that is in it */
 /* For what is asked of this work from here on. auth: base64 of user:password. */
 int pull_login(const struct pull_work *w, const char *registry, const char *auth, struct err *e);
-/* fd: -1, or the source's descriptor. tick(arg) is asked often; -1 (with *e filled) cancels. */
+/* tick(arg) is asked often; -1 (with *e filled) cancels. */
 int pull_run(struct pull *p, const struct pull_work *w, enum pull_op op, enum pull_source source,
-	const char *ref, int fd, int (*tick)(void *arg, struct err *e), void *arg, struct err *e);
+	const char *ref, int (*tick)(void *arg, struct err *e), void *arg, struct err *e);
 
 #endif

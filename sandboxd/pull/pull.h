@@ -7,11 +7,11 @@
  *     fd 3  SOCK_SEQPACKET socketpair to the front; sbx-pull ends when the other side closes
  *     fd 4  the state directory
  *   FLAGS: "p" when registries may have private addresses, else "-"
- * It becomes UID before it reads the first request.
+ * It becomes UID, sends an answer with tag 0 to say that it is ready, and reads the first request.
  *
  * The work of one tag happens in STATE_DIR/pull/<tag>, which the front makes and removes. There it puts
- * auth.json when there is a login. sbx-pull leaves `manifest` (MANIFEST), or the folder `image` with
- * manifest.json and one file a blob, named by its digest (COPY). */
+ * auth.json when there is a login, and source.tar when an archive is to be read. sbx-pull leaves `manifest`
+ * (MANIFEST), or the folder `image` with manifest.json and one file a blob, named by its digest (COPY). */
 #ifndef SANDBOXD_PULL_PULL_H
 #define SANDBOXD_PULL_PULL_H
 
@@ -23,13 +23,13 @@
 #define PULL_REF_MAX  512
 #define PULL_TEXT_MAX 256
 #define PULL_MANIFEST_MAX (4 * 1024 * 1024)
+#define PULL_TOOL     "/usr/bin/skopeo"
 
 enum pull_op { PULL_MANIFEST = 1, PULL_COPY, PULL_CANCEL };
 enum pull_source {
 	PULL_REGISTRY,   /* ref: registry/name:tag or registry/name@sha256:… */
-	PULL_OCI_TAR,    /* one descriptor; ref "" */
-	PULL_DOCKER_TAR,
-	PULL_OCI_DIR,
+	PULL_OCI_TAR,    /* source.tar; ref "" */
+	PULL_DOCKER_TAR, /* the same */
 	PULL_SOURCES
 };
 struct pull_req {
