@@ -124,12 +124,12 @@ static void failed(struct broker *b, struct job *j)
 		probe_result(b, j);
 		return;
 	}
+	if (creates_same_shape(&j->shape, &b->shape))
+		b->shape = (struct build_shape){ 0 }; /* do not try again and again */
 	if (j->wanted) {
 		broker_answer(b, j->op, j->tag, &j->fail, NULL);
 	} else {
 		fprintf(stderr, "<warn> sbx-priv: spare sandbox: %s\n", j->fail.text);
-		if (creates_same_shape(&j->shape, &b->shape))
-			b->shape = (struct build_shape){ 0 }; /* do not try again and again */
 		pools_result(b, &j->shape, false);
 	}
 	forget_unclaimed(b, j);

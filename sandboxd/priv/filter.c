@@ -8,6 +8,8 @@
 #include "common/sys/mem.h"
 
 #include <endian.h>
+#include <linux/btrfs.h>
+#include <linux/fs.h>
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <seccomp.h>
@@ -95,6 +97,13 @@ static void rule_ioctl(struct filter *p)
 	load_arg(p, 1);
 	answer_if(p, BPF_JEQ, TIOCSTI, ERRNO(EPERM));
 	answer_if(p, BPF_JEQ, TIOCLINUX, ERRNO(EPERM));
+	/* Of btrfs' requests those that files of any file system know: a volume could otherwise get
+	 * subvolumes, which its limit does not reach. */
+	answer_if(p, BPF_JEQ, FICLONE, SECCOMP_RET_ALLOW);
+	answer_if(p, BPF_JEQ, FICLONERANGE, SECCOMP_RET_ALLOW);
+	answer_if(p, BPF_JEQ, FIDEDUPERANGE, SECCOMP_RET_ALLOW);
+	put(p, BPF_ALU | BPF_AND | BPF_K, 0xff00, 0, 0);
+	answer_if(p, BPF_JEQ, BTRFS_IOCTL_MAGIC << 8, ERRNO(ENOTTY));
 	answer(p, SECCOMP_RET_ALLOW);
 }
 

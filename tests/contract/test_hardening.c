@@ -93,6 +93,7 @@ static const struct row rows[] = {
 	{ "tiocsti-high-bits", "|EPERM|" },
 	{ "tioclinux", "|EPERM|" },
 	{ "tioclinux-high-bits", "|EPERM|" },
+	{ "subvolume", "|ENOTTY|" },
 	{ "clock-set", "|EPERM|" },
 	{ "sethostname", "|EPERM|" },
 	{ "dmesg", "|EPERM|" },

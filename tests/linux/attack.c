@@ -330,6 +330,17 @@ static void sockets(void)
 	try_connect("loopback", 0x7f000001, 9);
 }
 
+/* In a folder that a volume may be mounted on. */
+static void subvolume(void)
+{
+	char args[4096] = { 0 };
+	int fd = open("/sandbox/home", O_RDONLY | O_DIRECTORY);
+
+	strcpy(args + 8, "sub");
+	result("subvolume", ioctl(fd, _IOC(_IOC_WRITE, 0x94, 14, 4096), args));
+	close(fd);
+}
+
 static void terminals(void)
 {
 	char c = 'x';
@@ -383,6 +394,7 @@ int main(int argc, char **argv)
 	calls();
 	sockets();
 	terminals();
+	subvolume();
 	host();
 	namespaces();
 	say("end", "OK");
