@@ -273,7 +273,6 @@ static const struct {
 	{ CURLE_GOT_NOTHING, "the collector closed the connection without an answer" },
 	{ CURLE_RECV_ERROR, "the connection to the collector broke" },
 	{ CURLE_SEND_ERROR, "the connection to the collector broke" },
-	{ CURLE_UNSUPPORTED_PROTOCOL, "the endpoint's scheme is not allowed here" },
 };
 
 static const char *reason_of(const struct push *p, CURLcode code)
