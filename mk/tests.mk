@@ -4,7 +4,8 @@
 # the server's: two programs may use one name for two things.
 TEST_SRCS := $(sort $(wildcard tests/unit/test_*.c tests/contract/test_*.c tests/api/test_*.c tests/fs/test_*.c tests/cli/test_*.c))
 TEST_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(TEST_SRCS))
-TEST_LIB  := $(filter-out $(O)/obj/sandboxd/main.o,$(call objs,tests/support sandboxd $(SERVERLIB) $(CLIENTLIB) $(COMMON)))
+TEST_LIB  := $(filter-out $(O)/obj/sandboxd/main.o,$(call objs,tests/support sandboxd $(SERVERLIB) $(CLIENTLIB) $(COMMON))) \
+	$(patsubst %,$(O)/obj/sandboxd/egress/%.o,policy names dnswire hello http)
 $(O)/tests/libtest.a: $(TEST_LIB)
 	@mkdir -p $(@D)
 	@rm -f $@ && ar qcs $@ $^
@@ -24,6 +25,8 @@ $(O)/bench/bench: $(O)/obj/tests/bench/bench.o $(O)/lib/libsbx.a
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_client)
 # The attacks that run inside a sandbox, and a broker that starts guest processes as guest root.
 $(O)/tests/linux/attack: $(O)/guest/tests/linux/attack.o
+$(O)/tests/linux/poke: $(O)/guest/tests/linux/poke.o
+$(O)/tests/linux/attack $(O)/tests/linux/poke:
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(MUSL) $(GUEST_LDFLAGS) -o $@ $^
@@ -44,6 +47,6 @@ $(O)/tests/linux/root/sbx-priv $(O)/tests/linux/bare/sbx-priv:
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_priv)
-	$(Q)for p in shim init worker; do ln -sf ../../../bin/sbx-$$p $(@D)/sbx-$$p; done
-tests-build: $(TEST_BINS) $(O)/tests/linux/attack $(O)/tests/linux/root/sbx-priv $(O)/tests/linux/bare/sbx-priv
+	$(Q)for p in shim init worker egress; do ln -sf ../../../bin/sbx-$$p $(@D)/sbx-$$p; done
+tests-build: $(TEST_BINS) $(O)/tests/linux/attack $(O)/tests/linux/poke $(O)/tests/linux/root/sbx-priv $(O)/tests/linux/bare/sbx-priv
 .SECONDARY:

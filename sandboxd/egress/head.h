@@ -34,14 +34,15 @@ struct http {
 };
 enum upgrade { UPGRADE_NONE, UPGRADE_WEBSOCKET, UPGRADE_OTHER };
 struct http_head {
-	char name[EGRESS_NAME_MAX + 1]; /* cleaned */
+	bool seen;                      /* there was one */
+	char name[EGRESS_NAME_MAX + 1]; /* cleaned; "": it names an address */
 	uint16_t port;                  /* CONNECT's */
 	bool connect;
 	enum upgrade upgrade;
 };
 /* Looks at b: how many of its bytes belong to what is already known, 0: more are needed, -errno: to be
- * refused (-EMSGSIZE: too large; -EINVAL). When a head was among them *head is filled, ret->name not
- * empty, and the bytes end with it. stop_at_head: the next request is not looked at yet. */
+ * refused (-EMSGSIZE: too large; -EINVAL). When a head was among them *head is filled, and the
+ * bytes end with it. stop_at_head: the next request is not looked at yet. */
 int64_t http_feed(
 	struct http *h, const uint8_t *b, size_t n, bool stop_at_head, struct http_head *head);
 /* Bytes of a body that may pass unseen; http_skip takes so many of them. */

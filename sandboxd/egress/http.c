@@ -70,10 +70,26 @@ static int decimal(struct text t, uint64_t *ret)
 	return 0;
 }
 
-/* host or host:port, no user, no address. */
+/* An address has no name, and is written in digits, dots and colons only. */
+static bool is_address(struct text t)
+{
+	bool v6 = t.n > 2 && t.p[0] == '[' && t.p[t.n - 1] == ']', digit = false;
+
+	for (size_t i = v6; i < t.n - v6; i++) {
+		char c = t.p[i];
+		if (!(c >= '0' && c <= '9') && c != '.' &&
+			!(v6 && (c == ':' || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'))))
+			return false;
+		digit |= c != '.' && c != ':';
+	}
+	return digit;
+}
+
+/* host or host:port, no user; name is "" for an address. */
 static int authority(struct text t, char *name, uint16_t *port)
 {
-	const char *colon = memchr(t.p, ':', t.n);
+	const char *end = t.n && t.p[0] == '[' ? memchr(t.p, ']', t.n) : t.p;
+	const char *colon = end ? memchr(end, ':', t.n - (size_t)(end - t.p)) : NULL;
 	struct text host = { t.p, colon ? (size_t)(colon - t.p) : t.n };
 	uint64_t n = 0;
 
@@ -83,7 +99,8 @@ static int authority(struct text t, char *name, uint16_t *port)
 			return -EINVAL;
 	}
 	*port = (uint16_t)n;
-	return name_clean(host.p, host.n, name);
+	name[0] = 0;
+	return is_address(host) ? 0 : name_clean(host.p, host.n, name);
 }
 
 /* --- one head -------------------------------------------------------------------------------- */
@@ -157,14 +174,14 @@ static int words(struct text line, struct text w[3])
 	return token_only(w[0]) ? 0 : -EINVAL;
 }
 
-/* The name in the request line, if it holds one: "" for /path and *. */
+/* The name in the request line: 1, or 0 for /path and *. */
 static int target_name(struct text method, struct text target, struct http_head *head)
 {
 	uint16_t port;
 
 	head->connect = method.n == 7 && memcmp(method.p, "CONNECT", 7) == 0;
 	if (head->connect)
-		return authority(target, head->name, &head->port) < 0 || !head->port ? -EINVAL : 0;
+		return authority(target, head->name, &head->port) < 0 || !head->port ? -EINVAL : 1;
 	if (target.p[0] == '/' || (target.n == 1 && target.p[0] == '*'))
 		return 0;
 	const char *sep = memmem(target.p, target.n, "://", 3);
@@ -176,21 +193,22 @@ static int target_name(struct text method, struct text target, struct http_head 
 			rest.n = i;
 			break;
 		}
-	return authority(rest, head->name, &port);
+	return authority(rest, head->name, &port) < 0 ? -EINVAL : 1;
 }
 
-static int names_agree(const struct fields *f, bool old, struct http_head *head)
+/* named: the request line holds a name or an address. */
+static int names_agree(const struct fields *f, bool old, bool named, struct http_head *head)
 {
 	char host[EGRESS_NAME_MAX + 1];
 	uint16_t port;
 
-	if (f->hosts > 1 || (f->hosts == 0 && (!old || !head->name[0])))
+	if (f->hosts > 1 || (f->hosts == 0 && (!old || !named)))
 		return -EINVAL;
 	if (f->hosts == 0)
 		return 0;
 	if (authority(f->host, host, &port) < 0)
 		return -EINVAL;
-	if (head->name[0] && strcmp(host, head->name) != 0)
+	if (named && strcmp(host, head->name) != 0)
 		return -EINVAL;
 	memcpy(head->name, host, sizeof(host));
 	return 0;
@@ -202,20 +220,22 @@ static int head_parse(struct http *h, struct text text, struct http_head *head)
 	struct fields f = { 0 };
 	struct text line, w[3];
 	bool old;
+	int named;
 
 	if (take_line(&text, &line) < 0 || words(line, w) < 0)
 		return -EINVAL;
 	old = w[2].n == 8 && memcmp(w[2].p, "HTTP/1.0", 8) == 0;
 	if (!old && (w[2].n != 8 || memcmp(w[2].p, "HTTP/1.1", 8) != 0))
 		return -EINVAL;
-	if (target_name(w[0], w[1], head) < 0 || read_fields(text, &f) < 0 ||
-		names_agree(&f, old, head) < 0)
+	named = target_name(w[0], w[1], head);
+	if (named < 0 || read_fields(text, &f) < 0 || names_agree(&f, old, named, head) < 0)
 		return -EINVAL;
 	/* Two ways to say where the body ends are one too many. */
 	if (f.lengths > 1 || f.codings > 1 || (f.codings && (f.lengths || old)))
 		return -EINVAL;
 	if (head->connect && (f.codings || f.length))
 		return -EINVAL;
+	head->seen = true;
 	head->upgrade = !f.has_upgrade ? UPGRADE_NONE : f.websocket ? UPGRADE_WEBSOCKET : UPGRADE_OTHER;
 	h->requests++;
 	h->left = f.length;
@@ -337,7 +357,7 @@ int64_t http_feed(
 	size_t done = 0;
 
 	*head = (struct http_head){ .port = 0 };
-	while (done < n && !head->name[0] && !(stop_at_head && h->phase == HTTP_HEAD)) {
+	while (done < n && !head->seen && !(stop_at_head && h->phase == HTTP_HEAD)) {
 		int64_t k = feed(h, b + done, n - done, head);
 		if (k < 0)
 			return k;

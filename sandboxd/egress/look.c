@@ -97,7 +97,11 @@ static bool tunnel(struct egress *g, struct conn *c, const struct http_head *hea
 
 static bool request(struct egress *g, struct conn *c, const struct http_head *head, size_t used)
 {
-	if (!said(g, c, head->name))
+	if (!head->name[0] && (c->name || head->connect)) {
+		conn_refuse(g, c, WHY_UNNAMED, NULL);
+		return false;
+	}
+	if (head->name[0] && !said(g, c, head->name))
 		return false;
 	if (head->connect)
 		return tunnel(g, c, head, c->cleared + used);
@@ -118,9 +122,9 @@ static bool look_http(struct egress *g, struct conn *c)
 			c->upgrade != UPGRADE_NONE, &head);
 		if (n < 0)
 			return unclear(g, c, WHY_UNCLEAR);
-		if (head.name[0] && !request(g, c, &head, (size_t)n))
+		if (head.seen && !request(g, c, &head, (size_t)n))
 			return false;
-		if (!head.name[0])
+		if (!head.seen)
 			c->cleared += (size_t)n;
 		if (n == 0)
 			break;

@@ -4,6 +4,7 @@
 #include "tests/support/test.h"
 
 #include "tests/fuzz/fuzz_agent.c"
+#include "tests/fuzz/fuzz_egress.c"
 #include "tests/fuzz/fuzz_frames.c"
 #include "tests/fuzz/fuzz_json.c"
 #include "tests/fuzz/fuzz_names.c"
@@ -43,6 +44,12 @@ static void answers_of_the_shim(void **state)
 	replay("agent", fuzz_agent, 40);
 }
 
+static void what_an_egress_process_reads(void **state)
+{
+	(void)state;
+	replay("egress", fuzz_egress, 2000);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -52,6 +59,7 @@ int main(void)
 		cmocka_unit_test(names),
 		cmocka_unit_test(spool_files),
 		cmocka_unit_test(answers_of_the_shim),
+		cmocka_unit_test(what_an_egress_process_reads),
 	};
 
 	return run_table(tests);

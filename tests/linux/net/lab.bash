@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: MIT
+# A machine and an internet of its own for the network tests: two network namespaces and a cable. The
+# whole server runs in the first; the second has public-looking addresses, name servers and web servers
+# (world.py). No packet leaves the machine.
+#
+#   11.0.0.1    the machine           11.0.0.53, 192.168.77.53   the operator's resolvers (the same)
+#   11.0.1.10   ok.test, *.sub.test   11.0.1.20  other.test, shared.test too
+#   10.9.9.9, 169.254.169.254, 100.64.1.1, 172.16.1.1, 192.168.77.9   what must never be reached
+
+NET_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+INNER="10.9.9.9 169.254.169.254 100.64.1.1 172.16.1.1 192.168.77.9 198.18.0.1 203.0.113.9"
+
+lab_up() {
+	[ "$(id -u)" = 0 ] || skip "needs root"
+	O=${SBX_BUILD:-$PWD/build}
+	D=$(mktemp -d /var/tmp/sbx-net.XXXXXX)
+	NSH=sbxh-$$-$RANDOM NSW=sbxw-$$-$RANDOM
+	ip netns add "$NSH"
+	ip netns add "$NSW"
+	ip -n "$NSH" link add cable type veth peer name cable netns "$NSW"
+	ip -n "$NSH" link set lo up
+	ip -n "$NSW" link set lo up
+	ip -n "$NSH" addr add 11.0.0.1/24 dev cable
+	ip -n "$NSH" addr add 11.0.0.2/24 dev cable
+	ip -n "$NSW" addr add 11.0.0.254/24 dev cable
+	for a in 11.0.0.53 11.0.1.10 11.0.1.11 11.0.1.20 192.168.77.53 $INNER; do
+		ip -n "$NSW" addr add "$a/32" dev cable
+	done
+	ip -n "$NSH" link set cable up
+	ip -n "$NSW" link set cable up
+	ip -n "$NSH" route add default via 11.0.0.254
+	mkdir "$D/world"
+	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=world \
+		-keyout "$D/world/key.pem" -out "$D/world/cert.pem" 2>/dev/null
+	cat >"$D/world/zone" <<-END
+		ok.test A 11.0.1.10
+		a.sub.test A 11.0.1.10
+		b.a.sub.test A 11.0.1.10
+		other.test A 11.0.1.20
+		shared.test A 11.0.1.10
+		two.test A 11.0.1.11
+		alias.test CNAME mid.test
+		mid.test CNAME ok.test
+		inner.test A 10.9.9.9
+		meta.test A 169.254.169.254
+		loop.test A 127.0.0.1
+		host.test A 11.0.0.1
+		host2.test A 11.0.0.2
+		mixed.test A 10.9.9.9 11.0.1.10 169.254.169.254
+		mapped.test AAAA ::ffff:10.9.9.9 ::ffff:127.0.0.1 ::1 64:ff9b::a09:909 fd00::1
+		flip.test FLIP 11.0.1.10 10.9.9.9
+		big.test BIG
+		big.test A 11.0.1.10
+		silent.test SILENT
+		fail.test FAIL
+	END
+	nsenter --net="/run/netns/$NSW" python3 "$NET_DIR/world.py" "$D/world" 3>&- &
+	WORLD=$!
+	wait_for 10 test -e "$D/world/ready"
+}
+
+lab_down() {
+	[ -n "${D:-}" ] || return 0
+	if [ -n "${SRV:-}" ]; then
+		for id in $(api /v1/sandboxes | grep -o '"sbx_[0-9a-f]*"' | tr -d '"'); do
+			api -X DELETE "/v1/sandboxes/$id" >/dev/null
+		done
+		server_stop
+	fi
+	[ -z "${WORLD:-}" ] || kill "$WORLD" 2>/dev/null
+	ip netns del "$NSH" 2>/dev/null
+	ip netns del "$NSW" 2>/dev/null
+	rm -rf --one-file-system "$D"
+}
+
+# wait_for SECONDS COMMAND…: until it succeeds
+wait_for() {
+	local end=$((SECONDS + $1))
+	shift
+	until "$@"; do
+		[ "$SECONDS" -lt "$end" ] || return 1
+		sleep 0.05
+	done
+}
+
+api() {
+	local args=("$@") path=${*: -1}
+	unset 'args[${#args[@]}-1]'
+	curl -sS --max-time 40 --unix-socket "$D/sock" "${args[@]}" "http://localhost$path"
+}
+post() { api -X POST -H 'Content-Type: application/json' -d "$2" "$1"; }
+patch() { api -X PATCH -H 'Content-Type: application/json' -d "$2" "$1"; }
+server_is_up() { [ "$(api -o /dev/null -w '%{http_code}' /v1/health 2>/dev/null)" = 200 ]; }
+
+server_start() {
+	nsenter --net="/run/netns/$NSH" "$O/bin/sandboxd" --listen "unix://$D/sock" --state-dir "$D/state" \
+		--image-dir "${SBX_IMAGES:-$O/images}" --egress-resolver 192.168.77.53 "$@" 2>>"$D/log" 3>&- &
+	SRV=$!
+	wait_for 30 server_is_up || {
+		cat "$D/log" >&2
+		return 1
+	}
+}
+server_stop() {
+	kill "$SRV"
+	wait "$SRV" || true
+	SRV=
+}
+
+# new NETWORK: the id of a new sandbox
+new() {
+	local body=${1:+"{\"network\":$1}"}
+	post /v1/sandboxes "${body:-"{}"}" >"$D/answer"
+	S=$(jq -r .id "$D/answer")
+	[ "$S" != null ] || {
+		cat "$D/answer" >&2
+		return 1
+	}
+}
+allow() { # allow NAME…: a policy
+	local list
+	list=$(printf '"%s",' "$@")
+	printf '{"mode":"allowlist","allow":[%s]}' "${list%,}"
+}
+# guest SCRIPT: runs it in $S; its output, its exit code
+guest() {
+	jq -n --arg s "$1" '{argv: ["sh", "-c", $s], timeout_secs: 30}' >"$D/run.json"
+	api -X POST -H 'Content-Type: application/json' -d @"$D/run.json" "/v1/sandboxes/$S/run" >"$D/answer"
+	jq -j '(.stdout // "" | @base64d), (.stderr // "" | @base64d)' "$D/answer"
+	local code
+	code=$(jq -r '.exit_code // 255' "$D/answer")
+	return "$code"
+}
+world_saw() { grep -q -- "$1" "$D/world/log"; }
+mark() { : >"$D/world/log"; }
