@@ -183,6 +183,7 @@ static int test(struct area_store *s, struct fail *f)
 
 const struct area_provider area_btrfs = {
 	.name = "btrfs",
+	.automatic = true,
 	.test = test,
 	.make = make,
 	.reopen = reopen,

@@ -127,7 +127,7 @@ guest() {
 	head -c 20000000 /dev/zero >"$D/big"
 	run api -X PUT -H 'Content-Type: application/octet-stream' --data-binary @"$D/big" \
 		"$S/files?path=/sandbox/home/full/f"
-	[[ $output == *'"conflict"'* && $output == *'"ENOSPC"'* ]] || { echo "$output"; false; }
+	[[ $output == *'"conflict"'* && $output =~ \"(ENOSPC|EDQUOT)\" ]] || { echo "$output"; false; }
 	[ "$(get /sandbox/home/full/f)" = old ]
 	guest 'rm -r full'
 }
@@ -138,6 +138,6 @@ guest() {
 	run api -X PUT -H 'Content-Type: application/octet-stream' --data-binary "@$D/three" \
 		"$S/files?path=/sandbox/home/late"
 	guest 'rm fill'
-	[[ $output == *'"/sandbox/home/late: No space left on device"'* ]] || { echo "$output"; false; }
+	[[ $output =~ /sandbox/home/late:\ (No\ space\ left\ on\ device|Disk\ quota\ exceeded) ]] || { echo "$output"; false; }
 	[ "$(guest 'ls late 2>/dev/null')" = "" ]
 }
