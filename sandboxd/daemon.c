@@ -157,6 +157,9 @@ static int load_policy(struct daemon *d, struct err *e)
 	if (server_policy_load(d->opt->policy, &d->policy, e) < 0)
 		return err_prefix(e, "policy: ");
 	d->has_policy = true;
+	if (d->policy.npools && !d->ops->pool)
+		return err_set(e, ERR_INVALID_REQUEST,
+			"policy: pools: the backend %s keeps no sandboxes ready", d->ops->name);
 	if (!image)
 		return 0;
 	if (!image_ref_ok(image))

@@ -188,9 +188,6 @@ static int fill(struct pools *ps, struct err *e)
 {
 	const struct server_policy *policy = ps->c->policy;
 
-	if (policy->npools && !ps->c->ops->pool)
-		return err_set(e, ERR_UNSUPPORTED,
-			"policy: pools: the backend %s keeps no sandboxes ready", ps->c->ops->name);
 	if (policy->npools > BACKEND_POOLS_MAX)
 		return err_set(e, ERR_INVALID_REQUEST, "policy: pools: at most %d", BACKEND_POOLS_MAX);
 	ps->v = calloc(policy->npools + 1, sizeof(*ps->v));

@@ -13,7 +13,7 @@ struct pool_figures { /* of one pool, or of all together */
 	unsigned ready, making, target;
 };
 
-/* After the images. Refuses what the backend cannot keep. */
+/* After the images. A policy with pools needs a backend that keeps them; the daemon has seen to that. */
 int pools_open(struct core *c, struct pools **ret, struct err *e);
 void pools_close(struct pools *p); /* NULL is fine */
 bool pools_has_image(struct core *c, const char *image);

@@ -72,6 +72,7 @@ static int setup(void **state)
 	put("short-token", "  0123456789abcde \n", 0600);
 	put("file", "x", 0600);
 	put("bad-key.json", "{\"nope\":1}", 0600);
+	put("pools.json", "{\"pools\":[{\"size\":2}]}", 0600);
 	put("contradiction.json", "{\"limits\":{\"max_cpus\":1},\"defaults\":{\"cpus\":2}}", 0600);
 	put("images.json", "{\"images\":[\"base\"]}", 0600);
 	assert_return_code(mkdir(at("open-state"), 0755), errno);
@@ -199,6 +200,8 @@ static const struct refusal {
 	{ "address without a port", "HOST:PORT", { FAKE, "--listen", "localhost" } },
 	{ "unknown policy key", "nope", { FAKE, UNIX, "--policy", "@bad-key.json" } },
 	{ "contradicting policy", "policy", { FAKE, UNIX, "--policy", "@contradiction.json" } },
+	{ "pools on the fake backend", "keeps no sandboxes ready",
+		{ FAKE, UNIX, "--policy", "@pools.json" } },
 	{ "missing policy", "policy", { FAKE, UNIX, "--policy", "@none" } },
 	{ "default image off the list", "--default-image",
 		{ FAKE, UNIX, "--policy", "@images.json", "--default-image", "other" } },

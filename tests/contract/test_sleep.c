@@ -123,19 +123,30 @@ static unsigned start_process(const char *id, const char *body)
 	return pid;
 }
 
-/* Sleeps by its idle timeout. */
-static const char *sleeper(const char *more)
+/* Will sleep by its idle timeout. */
+static const char *tired(const char *more)
 {
 	const char *id = rig_sandbox(rig,
 		rig_path("{\"idle_timeout_secs\":1,\"idle_action\":\"suspend\"%s}", more ? more : ""));
-	json_t *o;
 
 	assert_int_equal(rig_sh(rig, id, "echo kept > /sandbox/home/f", NULL), 0);
+	return id;
+}
+
+static const char *asleep(const char *id)
+{
+	json_t *o;
+
 	rig_wait(is_asleep, (void *)(uintptr_t)id, 8000);
 	o = get(id);
 	assert_true(json_is_true(json_object_get(o, "idle_suspended")));
 	json_decref(o);
 	return id;
+}
+
+static const char *sleeper(const char *more)
+{
+	return asleep(tired(more));
 }
 
 /* A guest program that writes down the time ten times a second, and the longest gap it has seen. */
@@ -346,6 +357,91 @@ static void asleep_by_idle_it_answers_from_its_records(void **state)
 	end(id);
 }
 
+/* The last frame of an attach to an exited process; without waking the sandbox, whoever put it to sleep. */
+static void an_attach_to_the_past_wakes_nobody(void **state)
+{
+	const char *ids[2] = { tired(NULL), rig_sandbox(rig, NULL) };
+
+	(void)state;
+	assert_int_equal(rig_sh(rig, ids[1], "echo kept", NULL), 0);
+	turn(ids[1], "suspend", 200);
+	asleep(ids[0]);
+	for (int i = 0; i < 2; i++) {
+		int fd = rig_open(rig, "GET", rig_path("/v1/sandboxes/%s/processes/1/attach", ids[i]),
+			"Connection: Upgrade\r\nUpgrade: sbx-stream/1\r\n", NULL, NULL, 0);
+		_cleanup_answer_ struct answer a = httpc_head(fd);
+		unsigned char frames[64];
+		ssize_t n;
+		assert_int_equal(a.status, 101);
+		httpc_send_bytes(fd, "i\0\0\0\1x", 6); /* ignored: nobody reads it */
+		n = recv(fd, frames, sizeof(frames), MSG_WAITALL);
+		assert_true(n >= 9);
+		assert_memory_equal(frames + n - 9, "x\0\0\0\4\0\0\0\0", 9);
+		close(fd);
+		assert_true(in_state(ids[i], "suspended"));
+		assert_int_equal(events(ids[i], "sandbox.resumed", "request"), 0);
+		end(ids[i]);
+	}
+}
+
+/* A client that is in no hurry: the process is over, its output is not all sent. */
+static void an_open_stream_keeps_it_awake(void **state)
+{
+	static const char *const headers[] = { NULL, "Sandbox-Background: 1\r\n" };
+	const char *ids[2];
+	int fds[2];
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		ids[i] = rig_sandbox(rig, "{\"idle_timeout_secs\":1,\"idle_action\":\"suspend\"}");
+		assert_int_equal(rig_sh(rig, ids[i], "yes | head -c 6000000", NULL), 0);
+		fds[i] = rig_open(rig, "GET", rig_path("/v1/sandboxes/%s/processes/1/output", ids[i]),
+			headers[i], NULL, NULL, 0);
+		_cleanup_answer_ struct answer a = httpc_head(fds[i]);
+		assert_int_equal(a.status, 200);
+	}
+	asleep(ids[1]);
+	pause_ms(1500);
+	assert_true(in_state(ids[0], "running"));
+	close(fds[0]);
+	asleep(ids[0]);
+	close(fds[1]);
+	end(ids[0]);
+	end(ids[1]);
+}
+
+static void a_change_is_recorded_with_what_it_named(void **state)
+{
+	static const struct {
+		const char *body, *key;
+	} rows[] = {
+		{ "{\"idle_action\":\"suspend\"}", "idle_action" },
+		{ "{\"idle_timeout_secs\":900}", "idle_timeout_secs" },
+		{ "{\"lifetime_secs\":9000}", "lifetime_secs" },
+		{ "{\"name\":\"called\"}", "name" },
+		{ "{\"labels\":{\"k\":\"v\"}}", "labels" },
+	};
+	const char *id = rig_sandbox(rig, NULL);
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		json_t *want = json_loads(rows[i].body, 0, NULL), *o, *last;
+		json_decref(rig_json(
+			rig, "PATCH", rig_path("/v1/sandboxes/%s", id), rows[i].body, 200));
+		o = rig_json(rig, "GET", rig_path("/v1/sandboxes/%s/events", id), NULL, 200);
+		last = json_object_get(o, "events");
+		last = json_array_get(last, json_array_size(last) - 1);
+		assert_string_equal(
+			json_string_value(json_object_get(last, "type")), "sandbox.updated");
+		assert_true(json_equal(
+			json_object_get(last, rows[i].key), json_object_get(want, rows[i].key)));
+		assert_int_equal(json_object_size(last), 4); /* time, type, sandbox */
+		json_decref(o);
+		json_decref(want);
+	}
+	end(id);
+}
+
 static void a_background_request_leaves_it_asleep(void **state)
 {
 	static const char *const gets[] = { "/files?path=/etc/hosts", "/dirs?path=/", "/fs/stat?path=/" };
@@ -383,9 +479,13 @@ static const struct waking {
 
 static void use_wakes_it(void **state)
 {
+	const char *ids[ARRAY_LEN(wakings)];
+
 	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(wakings); i++)
+		ids[i] = tired(NULL);
 	for (size_t i = 0; i < ARRAY_LEN(wakings); i++) {
-		const char *id = sleeper(NULL);
+		const char *id = asleep(ids[i]);
 		const struct waking *w = &wakings[i];
 		int got = status_of(w->method, rig_path("/v1/sandboxes/%s%s", id, w->path), w->headers,
 			w->body);
@@ -424,9 +524,11 @@ static void race(struct racer *r, size_t n)
 
 static void ten_wakings_at_once_are_one_resume(void **state)
 {
+	const char *ids[3] = { tired(NULL), tired(NULL), tired(NULL) };
+
 	(void)state;
-	for (int round = 1; round <= 3; round++) {
-		const char *id = sleeper(NULL);
+	for (int round = 0; round < 3; round++) {
+		const char *id = asleep(ids[round]);
 		struct racer r[RACERS];
 		for (size_t i = 0; i < RACERS; i++) {
 			r[i] = (struct racer){ .method = i % 2 ? "GET" : "POST",
@@ -601,6 +703,9 @@ int main(void)
 		cmocka_unit_test(one_that_sleeps_by_request_is_not_woken),
 		cmocka_unit_test(a_sleeping_one_is_counted_in_free_and_not_in_running),
 		cmocka_unit_test(asleep_by_idle_it_answers_from_its_records),
+		cmocka_unit_test(an_attach_to_the_past_wakes_nobody),
+		cmocka_unit_test(an_open_stream_keeps_it_awake),
+		cmocka_unit_test(a_change_is_recorded_with_what_it_named),
 		cmocka_unit_test(a_background_request_leaves_it_asleep),
 		cmocka_unit_test(use_wakes_it),
 		cmocka_unit_test(ten_wakings_at_once_are_one_resume),

@@ -6,10 +6,10 @@
 #include "tests/support/test.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -22,7 +22,8 @@
 struct rig_inside {
 	struct options options;
 	struct daemon *daemon;
-	pid_t server; /* linux backend */
+	pid_t server, watcher; /* linux backend */
+	int alive;             /* the watcher's pipe */
 	char policy[96], token_file[96], libexec[PATH_MAX], images[PATH_MAX + 16];
 	char *argv[MAX_ARGS + 1];
 	int argc;
@@ -120,6 +121,36 @@ static bool answers(struct rig *r)
 	return yes;
 }
 
+/* A test that dies must not leave its server running: another process waits for the end of this one. */
+static void watch_over(struct rig_inside *k)
+{
+	int ends[2];
+
+	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+	k->watcher = fork();
+	assert_true(k->watcher >= 0);
+	if (k->watcher == 0) {
+		char c;
+		close(ends[1]);
+		if (read(ends[0], &c, 1) == 0)
+			kill(k->server, SIGTERM);
+		_exit(0);
+	}
+	close(ends[0]);
+	k->alive = ends[1];
+}
+
+static void dismiss_watcher(struct rig_inside *k)
+{
+	if (k->watcher <= 0)
+		return;
+	assert_int_equal(write(k->alive, "x", 1), 1);
+	close(k->alive);
+	while (waitpid(k->watcher, NULL, 0) < 0 && errno == EINTR)
+		;
+	k->watcher = 0;
+}
+
 static void start_program(struct rig *r)
 {
 	struct timespec pause = { .tv_nsec = 10000000 };
@@ -130,14 +161,16 @@ static void start_program(struct rig *r)
 	k->server = fork();
 	assert_true(k->server >= 0);
 	if (k->server == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGTERM);
 		execv(program, k->argv);
 		_exit(127);
 	}
+	watch_over(k);
 	for (int waited = 0; !answers(r); waited += 10) {
 		bool ended = waitpid(k->server, NULL, WNOHANG) == k->server;
-		if (ended)
+		if (ended) {
 			k->server = 0;
+			dismiss_watcher(k);
+		}
 		if (ended || waited >= START_MS)
 			fail_msg("the server did not start");
 		nanosleep(&pause, NULL);
@@ -146,6 +179,7 @@ static void start_program(struct rig *r)
 
 static void end_program(struct rig_inside *k, int sig)
 {
+	dismiss_watcher(k);
 	if (k->server <= 0)
 		return;
 	kill(k->server, sig);

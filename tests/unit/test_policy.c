@@ -73,7 +73,6 @@ static const char *const refused[] = {
 	"{\"pools\":[{\"size\":33}]}",
 	"{\"pools\":[{}]}",
 	"{\"pools\":[{\"size\":1},{\"image\":\"base\",\"size\":1}]}",
-	"{\"pools\":[{\"size\":1}]}",
 	"{\"images\":[\"base\"],\"pools\":[{\"image\":\"x\",\"size\":1}]}",
 	"{} {}",
 	"[1]",
@@ -118,6 +117,22 @@ static void a_good_file_is_taken_and_normalised(void **state)
 	server_policy_free(&p);
 }
 
+static void pools_are_taken_as_they_are_written(void **state)
+{
+	struct server_policy p;
+	struct err e = ERR_NULL;
+
+	(void)state;
+	if (load("{\"pools\":[{\"size\":32},{\"image\":\"debian:12\",\"size\":1}]}", &p, &e) < 0)
+		fail_msg("%s", e.msg);
+	assert_int_equal(p.npools, 2);
+	assert_null(p.pools[0].image); /* whatever the default image is, the flag's even */
+	assert_int_equal(p.pools[0].size, 32);
+	assert_string_equal(p.pools[1].image, "debian:12");
+	assert_int_equal(p.pools[1].size, 1);
+	server_policy_free(&p);
+}
+
 static void an_allowlist_without_a_list_gets_the_built_in_one(void **state)
 {
 	struct server_policy p;
@@ -144,6 +159,7 @@ int main(void)
 		cmocka_unit_test(without_a_file_everything_is_built_in),
 		cmocka_unit_test(a_file_that_is_wrong_prevents_the_start),
 		cmocka_unit_test(a_good_file_is_taken_and_normalised),
+		cmocka_unit_test(pools_are_taken_as_they_are_written),
 		cmocka_unit_test(an_allowlist_without_a_list_gets_the_built_in_one),
 		cmocka_unit_test(a_missing_file_is_named),
 	};
