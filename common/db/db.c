@@ -215,8 +215,9 @@ int db_migrate(struct db *db, const char *const *steps, size_t n, struct err *e)
 	return 0;
 }
 
-/* Zeros over the log's first `size` bytes. The header goes first and alone: a log that has lost some of
- * its pages but not its header would be taken for one that was cut short, and an old state replayed. */
+/* Zeros over the log's first `size` bytes. The header goes first and alone: a log that has lost
+ * some of its pages but not its header would be taken for one that was cut short, and an old state
+ * replayed. */
 static int blank(sqlite3_file *log, sqlite3_int64 size)
 {
 	static const char zeros[64 * 1024];

@@ -25,9 +25,10 @@ int db_exec(struct db *db, const char *sql, struct err *e);
 /* FULL (true): a commit is on the disk when it returns. false: it survives this process, not a power
  * cut, until the next full commit. Outside transactions only. */
 int db_set_durable(struct db *db, bool durable, struct err *e);
-/* Moves the log into the file and writes zeros over it, so that overwritten content is gone there too,
- * and prepares it for commits that cost one write and one sync. Costs some milliseconds itself; nobody
- * else does it, so it has to be called now and then. -1: not everything could be done, nothing is lost. */
+/* Moves the log into the file and writes zeros over it, so that overwritten content is gone there
+ * too, and prepares it for commits that cost one write and one sync. Costs some milliseconds itself;
+ * nobody else does it, so it has to be called now and then. -1: not all could be done, nothing is
+ * lost. */
 int db_settle(struct db *db);
 int db_log_pages(const struct db *db); /* in the log; up to 250 cost no more than one */
 

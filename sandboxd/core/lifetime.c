@@ -17,7 +17,7 @@
 #include <string.h>
 
 #define CANCEL_DIED   2  /* sandbox.cancel: the shim died while it was being made */
-#define REST_AFTER_MS 15 /* cleaning up waits so long, so that it is not in the next request's way */
+#define REST_AFTER_MS 15 /* so long cleaning up waits, to be out of the next request's way */
 
 static void shutdown_guest(struct sandbox *s)
 {
@@ -151,9 +151,9 @@ static void queue_clean_up(struct sandbox *s)
 	clean_up(s);
 }
 
-/* No guest process may run, and the record must be on the disk, once the caller is told; what is left
- * can wait. The record is written by this thread while the backend kills. NULL: the kill has not been
- * begun. */
+/* No guest process may run, and the record must be on the disk, once the caller is told; what is
+ * left can wait. The record is written by this thread while the backend kills. NULL: the kill has
+ * not been begun. */
 static int end_runtime(
 	struct sandbox *s, struct backend_destroy *begun, uint64_t ticket, struct err *e)
 {

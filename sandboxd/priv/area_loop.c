@@ -21,8 +21,8 @@
 #define JOURNAL_MB      8 /* beside what a volume holds */
 #define TEMPLATE_MAX_MB (16 * 1024 * 1024)
 
-/* A sandbox's own disk is of no use after a power loss and does without a journal. skel: a folder whose
- * content is put into it. */
+/* A sandbox's own disk is of no use after a power loss and does without a journal. skel: a folder
+ * whose content is put into it. */
 static int mke2fs(const char *path, const char *skel, const struct area_spec *a, struct fail *f)
 {
 	int64_t disk_mb = a->disk_mb;
@@ -34,8 +34,8 @@ static int mke2fs(const char *path, const char *skel, const struct area_spec *a,
 		a->volume ? (char[]){ VOLUME_FEATURES } : (char[]){ "^has_journal," FEATURES },
 		(char[]){ "-E" },
 		(char[]){ "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0" },
-		(char[]){ "-d" }, (char *)(size_t)skel, (char *)(size_t)path, a->volume ? (char[]){ "-J" } : NULL,
-		(char[]){ "size=8" /* JOURNAL_MB */ }, NULL };
+		(char[]){ "-d" }, (char *)(size_t)skel, (char *)(size_t)path,
+		a->volume ? (char[]){ "-J" } : NULL, (char[]){ "size=8" /* JOURNAL_MB */ }, NULL };
 	pid_t pid;
 	int status, r;
 
@@ -183,7 +183,8 @@ static int loop_make(
 	return *ret < 0 ? *ret : 0;
 }
 
-/* The super block that is in use, when there is one: the device that carries the image leads to it. */
+/* The super block that is in use, when there is one: the device that carries the image leads to it.
+ */
 static int loop_reopen(const struct area_store *s, const char *name, int *ret, struct fail *f)
 {
 	_cleanup_close_ int image = open_below(s->areas, name, O_RDWR, 0);

@@ -107,7 +107,8 @@ void op_keep(struct broker *b, const struct priv_req *q, int fd)
 	broker_answer(b, q->op, q->tag, &f, NULL);
 }
 
-/* The shim lingers when init has gone, so init is what has to be there. On v1 it is all there is. */
+/* The shim lingers when init has gone, so init is what has to be there. On v1 it is all there is.
+ */
 static bool guest_populated(const struct broker *b, uint32_t block)
 {
 	char group[BOX_NAME_MAX], guest[BOX_NAME_MAX + 8];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Ending sandboxes in three steps. The guest is killed by control group, and the answer goes out
  * when none of its processes is left; that is quick, because the shim still holds the namespaces.
- * A moment later, so that it is not in the way of the next request, the shim and the file worker are
- * killed, and the last of them unmounts on its way out.
- * Groups, disk area and record are left to the janitor, a child that does this one after another.
+ * A moment later, so that it is not in the way of the next request, the shim and the file worker
+ * are killed, and the last of them unmounts on its way out. Groups, disk area and record are left
+ * to the janitor, a child that does this one after another.
  */
 #include "sandboxd/priv/broker.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* One program in three parts: the machine's own calls only; calls whose arguments matter; a search
- * through ranges of numbers that get the same answer. Numbers that belong together mostly are allowed
- * together, so the ranges are few. Arguments are compared in 32 bits, which is what the kernel looks
- * at: a value with high bits set is no way round. */
+ * through ranges of numbers that get the same answer. Numbers that belong together mostly are
+ * allowed together, so the ranges are few. Arguments are compared in 32 bits, which is what the
+ * kernel looks at: a value with high bits set is no way round. */
 #include "sandboxd/priv/filter.h"
 
 #include "common/sys/mem.h"
@@ -22,11 +22,11 @@
 #ifndef FILTER_USED /* the hardening tests build one without: the next barrier must hold alone */
 #define FILTER_USED 1
 #endif
-#define CALLS_MAX  1024
-#define NO_CALL    0xffffffffu /* a tracer has a call skipped */
-#define X32_BIT    0x40000000u
-#define ERRNO(e)   (SECCOMP_RET_ERRNO | (e))
-#define FAR        200 /* a jump reaches 255 instructions */
+#define CALLS_MAX 1024
+#define NO_CALL   0xffffffffu /* a tracer has a call skipped */
+#define X32_BIT   0x40000000u
+#define ERRNO(e)  (SECCOMP_RET_ERRNO | (e))
+#define FAR       200 /* a jump reaches 255 instructions */
 #define NAMESPACES                                                                                 \
 	(CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER |             \
 		CLONE_NEWPID | CLONE_NEWNET)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Group commit: whoever waits first takes everything that is queued into one transaction, on its own
- * thread, as handing it to another costs two more wake-ups. While it syncs, the next batch gathers. Each
- * write stands in its own savepoint, so that one failure is not everybody's. What nobody waits for, and
- * the care of the log, is left to a thread of the store's own, which looks for a quiet moment. */
+/* Group commit: whoever waits first takes everything that is queued into one transaction, on its
+ * own thread, as handing it to another costs two more wake-ups. While it syncs, the next batch
+ * gathers. Each write stands in its own savepoint, so that one failure is not everybody's. What
+ * nobody waits for, and the care of the log, is left to a thread of the store's own, which looks
+ * for a quiet moment. */
 #include "sandboxd/store/store.h"
 
 #include "common/base/log.h"
@@ -27,7 +28,7 @@ struct write {
 	struct write *next;
 	uint64_t ticket;
 	bool durable, drop, wipes;
-	bool ends; /* only id and state count */
+	bool ends;                /* only id and state count */
 	struct store_sandbox rec; /* strings owned */
 	struct store_row *rows;   /* or these, n of them; strings owned */
 	size_t n;
@@ -54,8 +55,8 @@ struct store {
 	bool urgent; /* the thread is to commit at once */
 	int64_t queued_ms, commit_ms; /* the first write that waits; the last commit */
 	int64_t wakes_ms;             /* when the thread looks again by itself */
-	bool wiped; /* the log still holds values of ended sandboxes */
-	int pages;  /* in the log */
+	bool wiped;                   /* the log still holds values of ended sandboxes */
+	int pages;                    /* in the log */
 };
 
 static const char *const steps[] = {
@@ -482,7 +483,8 @@ int store_load_rows(struct store *st, const char *kind,
 	struct db_stmt *q;
 	int rc;
 
-	if (db_prepare(st->db, "SELECT key, body FROM thing WHERE kind = ? ORDER BY key", &q, e) < 0)
+	if (db_prepare(st->db, "SELECT key, body FROM thing WHERE kind = ? ORDER BY key", &q, e) <
+		0)
 		return -1;
 	db_bind_text(q, 1, kind);
 	while ((rc = db_next(q, e)) == 1)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The daemon's records in <state>/records.db. Writes are queued, and the first who waits for one commits
- * all that are, so that many who wait share one sync of the disk (group commit).
+/* The daemon's records in <state>/records.db. Writes are queued, and the first who waits for one
+ * commits all that are, so that many who wait share one sync of the disk (group commit).
  * Locks: the store's own queue lock comes after every lock of the core. */
 #ifndef SANDBOXD_STORE_STORE_H
 #define SANDBOXD_STORE_STORE_H
@@ -37,7 +37,8 @@ void store_close(struct store *st);
 uint64_t store_put_sandbox(struct store *st, const struct store_sandbox *r, bool durable);
 /* As durable=true; the caller comes to store_wait within moments and does the work there itself. */
 uint64_t store_put_awaited(struct store *st, const struct store_sandbox *r);
-/* A record that is there becomes one of an ended sandbox: this state, no secret, no values. Awaited too. */
+/* A record that is there becomes one of an ended sandbox: this state, no secret, no values. Awaited
+ * too. */
 uint64_t store_end_awaited(struct store *st, const char *id, int state);
 uint64_t store_drop_sandbox(struct store *st, const char *id, bool durable);
 /* Everything else that is kept: images, layers, snapshots, volumes. One row a thing, the body is the JSON of

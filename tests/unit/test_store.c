@@ -212,7 +212,9 @@ static void an_ended_record_keeps_its_body_only(void **state)
 static void what_nobody_waits_for_is_there_after_a_close(void **state)
 {
 	struct store *st = open_store(*state);
-	struct store_sandbox r = { .id = "sbx_1", .body = "{\"a\":1}", .secret = "0123456789abcde" };
+	struct store_sandbox r = {
+		.id = "sbx_1", .body = "{\"a\":1}", .secret = "0123456789abcde"
+	};
 
 	assert_true(store_put_sandbox(st, &r, false) > 0);
 	store_close(st);

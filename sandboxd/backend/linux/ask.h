@@ -21,8 +21,9 @@ void ask_free(struct ask *a);
 int ask_call(struct ask *a, struct priv_req *q, int fd, int timeout_ms, struct priv_ans *ret,
 	struct err *e);
 
-/* The same in two halves, so that the asker can do something else while the broker works. What it lies
- * in stays where it is until ask_end, which must follow; at most timeout_ms are waited there. */
+/* The same in two halves, so that the asker can do something else while the broker works. What it
+ * lies in stays where it is until ask_end, which must follow; at most timeout_ms are waited there.
+ */
 struct ask_call {
 	struct ask_call *next;
 	uint64_t tag;

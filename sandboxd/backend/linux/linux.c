@@ -272,8 +272,8 @@ static int cancelled(struct err *e)
 	return err_set(e, ERR_CONFLICT, "the create was cancelled");
 }
 
-static int ask_create(struct backend *b, const struct backend_spec *spec, struct priv_req *q,
-	struct err *e)
+static int ask_create(
+	struct backend *b, const struct backend_spec *spec, struct priv_req *q, struct err *e)
 {
 	struct err why = ERR_NULL;
 	struct ask_call c;
