@@ -200,6 +200,8 @@ int pool_grow(const struct area_store *s, struct fail *f)
 		return fail_set(f, ENOSPC, "grow the pool");
 	if (fstat(s->image, &st) < 0 || fallocate(s->image, 0, st.st_size, step) < 0)
 		return fail_set(f, errno, "grow the pool");
+	if (fsync(s->image) < 0) /* no table may speak of space that a power loss takes back */
+		return fail_set(f, errno, "sync the pool");
 	if (ioctl(s->loop, LOOP_SET_CAPACITY, 0) < 0)
 		return fail_set(f, errno, "grow the pool's device");
 	r = btrfs_resize_max(s->pool);

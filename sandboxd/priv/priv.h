@@ -7,8 +7,8 @@
  *     fd 3  SOCK_SEQPACKET socketpair to the front; the broker ends when the other side closes
  *     fd 4  the state directory, opened O_PATH or O_RDONLY
  *   LIBEXEC_DIR holds sbx-shim, sbx-init, sbx-worker, sbx-egress (absolute); STATE_DIR is for messages and for
- *   the name of the cgroups; DISK_PROVIDER is loop, xfs, ext4, tmpfs, or "-" for the first that
- * works. It logs to stderr. Without root, or where a self-test fails, it exits with a sentence
+ *   the name of the cgroups; DISK_PROVIDER is btrfs, xfs, ext4, loop, tmpfs, or "-" for the first
+ * that works. It logs to stderr. Without root, or where a self-test fails, it exits with a sentence
  * there.
  *
  * Nothing else comes from the front: no path, no string longer than an image's name. */

@@ -23,6 +23,8 @@ static void act_as(uid_t uid)
 	setfsuid(uid);
 }
 
+/* volatile: a sandbox ends with its host's power, and its files with it, so nothing of it has to reach
+ * the disk for its own sake; without it each end of a sandbox would sync the disk of all of them. */
 static int overlay_config(int fs, const struct root_spec *s, int upper, int work)
 {
 	static const char *const opts[][2] = { { "redirect_dir", "on" }, { "metacopy", "off" },
@@ -31,6 +33,8 @@ static int overlay_config(int fs, const struct root_spec *s, int upper, int work
 	for (size_t i = 0; i < ARRAY_LEN(opts); i++)
 		if (fsconfig(fs, FSCONFIG_SET_STRING, opts[i][0], opts[i][1], 0) < 0)
 			return -errno;
+	if (fsconfig(fs, FSCONFIG_SET_FLAG, "volatile", NULL, 0) < 0)
+		return -errno;
 	for (uint32_t i = 0; i < s->nlowers; i++) /* each goes below the last */
 		if (fsconfig(fs, FSCONFIG_SET_FD, "lowerdir+", NULL, s->lowers[i]) < 0)
 			return -errno;
@@ -75,7 +79,8 @@ static int place_lowers(const struct root_spec *s, char *opts, size_t size)
 		n += (size_t)snprintf(opts + n, size - n, "%s%s", i ? ":" : "", name);
 	}
 	snprintf(opts + n, size - n,
-		",upperdir=a/upper,workdir=a/work,redirect_dir=on,metacopy=off,index=off,xino=auto");
+		",upperdir=a/upper,workdir=a/work,redirect_dir=on,metacopy=off,index=off,xino=auto,"
+		"volatile");
 	return 0;
 }
 
