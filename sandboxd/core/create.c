@@ -207,6 +207,7 @@ static int land(struct sandbox *s, const struct progress *p, struct err *e)
 		s->state = SBX_RUNNING;
 		s->idle_since_ms = clock_mono_ms();
 		schedule_arm(s);
+		export_begin(s);
 		s->gone = NULL;
 		sandbox_save(s, false);
 		sandbox_changed(s);

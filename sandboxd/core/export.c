@@ -74,10 +74,19 @@ void export_set(struct sandbox *s, struct export *x)
 {
 	export_free(s->metrics_export);
 	s->metrics_export = x;
-	if (x) {
+	if (x)
 		x->sent = metrics_count(s);
-		x->due_ms = clock_mono_ms() + x->interval_secs * 1000;
-	}
+	export_begin(s);
+	wake(s->core->exporter); /* a push for the old one is cut */
+}
+
+void export_begin(struct sandbox *s)
+{
+	struct export *x = s->metrics_export;
+
+	if (!x)
+		return;
+	x->due_ms = clock_mono_ms() + x->interval_secs * 1000;
 	wake(s->core->exporter);
 }
 

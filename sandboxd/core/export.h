@@ -39,6 +39,8 @@ int export_new(
 void export_free(struct export *x); /* overwrites the values first */
 /* Lock held. Takes x (NULL: none) in place of what was there; a push of the old one is cut. */
 void export_set(struct sandbox *s, struct export *x);
+/* The sandbox runs from now on: until then the thread could not find it. Lock held. */
+void export_begin(struct sandbox *s);
 /* The sandbox has ended: nothing of the values stays. Lock held. */
 void export_end(struct sandbox *s);
 json_t *export_json(const struct export *x); /* as shown, 20.2 */

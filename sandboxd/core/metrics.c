@@ -35,7 +35,7 @@ struct metrics {
 	int64_t memory, processes;              /* as last read */
 	int64_t cpu_ns, mono_ns;                /* of the reading before */
 	bool based;                             /* these two can be compared with */
-	int64_t due_ms;
+	int64_t due_ms, net_ms;
 };
 
 struct metrics *metrics_new(void)
@@ -168,6 +168,11 @@ bool metrics_get(const struct metrics *m, size_t i, struct sample *ret)
 int64_t *metrics_due_ms(struct metrics *m)
 {
 	return &m->due_ms;
+}
+
+int64_t *metrics_net_ms(struct metrics *m)
+{
+	return &m->net_ms;
 }
 
 uint64_t metrics_count(const struct sandbox *s)

@@ -8,10 +8,13 @@
 #include "common/base/log.h"
 #include "sandboxd/core/clock.h"
 #include "sandboxd/core/core_internal.h"
+#include "sandboxd/core/egress.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>
+
+#define NET_AGAIN_MS 60000 /* an egress process that did not answer is left alone for so long */
 
 struct sampler {
 	struct core *core;
@@ -49,11 +52,45 @@ static bool is_due(struct sandbox *s, int64_t now_ms)
 	return due;
 }
 
+/* Pins the egress process's connection until sandbox_leave. NULL: there is nothing to ask, or it did not
+ * answer lately. */
+static struct egress *egress_of(struct sandbox *s, int64_t now_ms)
+{
+	struct egress *g = NULL;
+
+	pthread_mutex_lock(&s->lock);
+	if (s->state == SBX_RUNNING && s->egress && now_ms >= *metrics_net_ms(s->metrics)) {
+		g = s->egress;
+		s->users++;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return g;
+}
+
+static void measure_net(struct sandbox *s, struct metrics_read *r)
+{
+	int64_t now_ms = clock_mono_ms();
+	struct egress *g = egress_of(s, now_ms);
+	struct egress_counters n;
+
+	r->net_rx_bytes = r->net_tx_bytes = -1;
+	if (!g)
+		return;
+	if (egress_counters(g, &n, NULL) == 0) {
+		r->net_rx_bytes = n.rx_bytes;
+		r->net_tx_bytes = n.tx_bytes;
+	} else {
+		*metrics_net_ms(s->metrics) = now_ms + NET_AGAIN_MS;
+	}
+	sandbox_leave(s, false);
+}
+
 static int measure(struct sandbox *s, struct metrics_read *r)
 {
 	struct core *c = s->core;
 
-	*r = (struct metrics_read){ .net_rx_bytes = 0 };
+	*r = (struct metrics_read){ 0 };
+	measure_net(s, r);
 	if (c->ops->meter(c->backend, s->id, &r->meter, NULL) < 0)
 		return -1;
 	r->mono_ns = mono_ns();

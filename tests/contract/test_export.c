@@ -403,9 +403,10 @@ static int look_in(const char *path, const struct stat *st, int type, struct FTW
 	FILE *f;
 	size_t n;
 
-	(void)ftw;
+	if (type == FTW_D && !strcmp(path + ftw->base, "priv"))
+		return FTW_SKIP_SUBTREE; /* disks of sandboxes */
 	if (type != FTW_F || !S_ISREG(st->st_mode) || st->st_size > 64 << 20)
-		return 0;
+		return FTW_CONTINUE;
 	f = fopen(path, "re");
 	buf = malloc((size_t)st->st_size + 1);
 	n = f && buf ? fread(buf, 1, (size_t)st->st_size, f) : 0;
@@ -421,7 +422,7 @@ static const char *files_with(const char *text)
 {
 	found[0] = '\0';
 	wanted = text;
-	nftw(rig->state, look_in, 16, FTW_PHYS | FTW_MOUNT);
+	nftw(rig->state, look_in, 16, FTW_PHYS | FTW_MOUNT | FTW_ACTIONRETVAL);
 	return found;
 }
 
