@@ -3,6 +3,7 @@
 #include "sandboxd/priv/area.h"
 
 #include "common/sys/mem.h"
+#include "sandboxd/priv/pool.h"
 
 #include <dirent.h>
 #include <linux/mount.h>
@@ -56,9 +57,15 @@ static int choose(struct area_store *s, struct fail *f)
 {
 	struct fail each[ARRAY_LEN(providers)] = { 0 };
 
-	for (size_t i = 0; i < ARRAY_LEN(providers); i++)
+	for (size_t i = 0; i < ARRAY_LEN(providers); i++) {
 		if (providers[i]->automatic && try_provider(s, providers[i], &each[i]) == 0)
 			return 0;
+		/* What lies there is not given up because something is wrong today. */
+		if (providers[i] == &area_btrfs && pool_exists(s->priv))
+			return fail_set(f, each[i].sys,
+				"priv/pool.btrfs cannot be used (%.80s; --disk-provider goes on without it)",
+				each[i].text);
+	}
 	for (size_t i = ARRAY_LEN(providers); i-- > 0;)
 		if (each[i].sys) {
 			*f = each[i];

@@ -155,27 +155,37 @@ static int open_folders(struct area_store *s, int top, struct fail *f)
 	return 0;
 }
 
-static void give_up(struct area_store *s)
+/* Where the module is loaded it says what it can; else the attempt will tell. */
+static bool has_simple_quotas(void)
+{
+	return access("/sys/fs/btrfs/features", F_OK) < 0 ||
+	       access("/sys/fs/btrfs/features/simple_quota", F_OK) == 0;
+}
+
+static void give_up(struct area_store *s, bool forget)
 {
 	if (s->areas != s->plain)
 		close_p(&s->areas);
 	s->areas = s->plain;
 	close_p(&s->sealed);
 	s->sealed = -1;
-	pool_close(s);
+	pool_close(s, forget);
 }
 
 static int test(struct area_store *s, struct fail *f)
 {
-	bool native = btrfs_is(s->priv);
-	int r = native ? 0 : pool_open(s, f);
+	bool native = btrfs_is(s->priv), fresh = !native && !pool_exists(s->priv);
+	int r;
 
+	if (!has_simple_quotas())
+		return fail_set(f, ENOTSUP, "simple quotas of btrfs (Linux 6.7)");
+	r = native ? 0 : pool_open(s, f);
 	if (r == 0)
 		r = open_folders(s, native ? s->priv : s->pool, f);
 	if (r == 0)
 		r = try_area(s, f);
 	if (r < 0)
-		give_up(s);
+		give_up(s, fresh);
 	else
 		btrfs_quota_clean(s->areas);
 	return r;

@@ -107,6 +107,11 @@ static int make_image(struct area_store *s, struct fail *f)
 	return r;
 }
 
+bool pool_exists(int priv)
+{
+	return faccessat(priv, NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 static int open_image(struct area_store *s, struct fail *f)
 {
 	int r;
@@ -159,7 +164,7 @@ int pool_open(struct area_store *s, struct fail *f)
 	return 0;
 }
 
-void pool_close(struct area_store *s)
+void pool_close(struct area_store *s, bool forget)
 {
 	if (s->pool >= 0) {
 		close(s->pool);
@@ -172,6 +177,8 @@ void pool_close(struct area_store *s)
 	close_p(&s->loop);
 	close_p(&s->image);
 	s->pool = s->loop = s->image = -1;
+	if (forget)
+		(void)unlinkat(s->priv, NAME, 0);
 }
 
 bool pool_wants(const struct area_store *s)

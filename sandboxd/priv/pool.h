@@ -8,9 +8,11 @@
 
 #include "sandboxd/priv/area.h"
 
+bool pool_exists(int priv);
 /* Makes the file when there is none. Sets pool, image, loop, unit. */
 int pool_open(struct area_store *s, struct fail *f);
-void pool_close(struct area_store *s);
+/* forget: it was made just now and is of no use. */
+void pool_close(struct area_store *s, bool forget);
 /* Is it time to grow, and is there room? */
 bool pool_wants(const struct area_store *s);
 int pool_grow(const struct area_store *s, struct fail *f);
