@@ -393,7 +393,8 @@ static void an_open_stream_keeps_it_awake(void **state)
 
 	(void)state;
 	for (int i = 0; i < 2; i++) {
-		ids[i] = rig_sandbox(rig, "{\"idle_timeout_secs\":1,\"idle_action\":\"suspend\"}");
+		/* long enough that it is awake when the stream is opened */
+		ids[i] = rig_sandbox(rig, "{\"idle_timeout_secs\":3,\"idle_action\":\"suspend\"}");
 		assert_int_equal(rig_sh(rig, ids[i], "yes | head -c 6000000", NULL), 0);
 		fds[i] = rig_open(rig, "GET", rig_path("/v1/sandboxes/%s/processes/1/output", ids[i]),
 			headers[i], NULL, NULL, 0);
