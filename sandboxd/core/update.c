@@ -188,16 +188,19 @@ static int check(const struct sandbox *s, const struct update_body *b, bool back
 	return 0;
 }
 
-/* Lock held; given up while the sandbox is woken, which happens when nothing else is wrong. */
-static int check_awake(struct sandbox *s, const struct update_body *b, bool background, struct err *e)
+/* Lock held; given up while the sandbox is woken, which happens when nothing else is wrong, and while
+ * another update, that may have come in meanwhile, is under way. */
+static int awake(struct sandbox *s, const struct update_body *b, bool background, struct err *e)
 {
-	if (check(s, b, background, e) < 0)
-		return -1;
-	if (!b->has_network || (s->state == SBX_RUNNING && !s->turn))
-		return 0;
-	if (suspend_settle(s, !background, e) < 0)
-		return -1;
-	return check(s, b, background, e);
+	while (b->has_network && (s->state != SBX_RUNNING || s->turn || s->updating)) {
+		if (s->updating)
+			pthread_cond_wait(&s->changed, &s->lock);
+		else if (suspend_settle(s, !background, e) < 0)
+			return -1;
+		if (check(s, b, background, e) < 0)
+			return -1;
+	}
+	return 0;
 }
 
 /* Lock held, and given up meanwhile: nobody else updates this sandbox until it is over. */
@@ -245,9 +248,11 @@ static int update_locked(
 
 	while (s->updating)
 		pthread_cond_wait(&s->changed, &s->lock);
-	if (check_awake(s, b, background, e) < 0 || prepare(s->core, b, &p, e) < 0)
+	if (check(s, b, background, e) < 0 || prepare(s->core, b, &p, e) < 0)
 		return -1;
 	rc = check_network(s, b, &net, e);
+	if (rc == 0)
+		rc = awake(s, b, background, e);
 	if (rc == 0)
 		rc = apply_all(s, b, &p, &net, e);
 	net_policy_free(&net);

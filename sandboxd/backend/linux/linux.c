@@ -347,18 +347,24 @@ static int linux_pool(struct backend *b, unsigned num, const struct backend_spec
 	return 0;
 }
 
-/* A question whose answer did not come leaves the sandbox running, which is what the caller believes. */
-static int linux_freeze(struct backend *b, const char *id, bool on, struct err *e)
+static int ask_freeze(struct backend *b, const char *id, bool on, struct err *e)
 {
 	struct priv_req q = { .op = PRIV_FREEZE, .kind = on };
-	struct err why = ERR_NULL;
 
 	if (snprintf(q.id, sizeof(q.id), "%s", id) >= (int)sizeof(q.id))
 		return err_set(e, ERR_INVALID_REQUEST, "sandbox id too long");
-	if (ask_call(b->ask, &q, -1, SHORT_MS, NULL, &why) == 0)
+	return ask_call(b->ask, &q, -1, SHORT_MS, NULL, e);
+}
+
+/* A question whose answer did not come may still be heard: what the caller believes is asked for again. */
+static int linux_freeze(struct backend *b, const char *id, bool on, struct err *e)
+{
+	struct err why = ERR_NULL;
+
+	if (ask_freeze(b, id, on, &why) == 0)
 		return 0;
-	if (on && why.code == ERR_UNAVAILABLE)
-		linux_freeze(b, id, false, NULL);
+	if (why.code == ERR_UNAVAILABLE)
+		(void)ask_freeze(b, id, !on, NULL);
 	if (e)
 		*e = why;
 	return -1;
