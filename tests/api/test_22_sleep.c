@@ -75,9 +75,11 @@ static int start(void **state)
 	c = rig_core(rig);
 	ops = *c->ops;
 	ops.freeze = freeze;
-	c->ops = &ops; /* nobody has asked anything yet */
+	lifetime_stop(c); /* its threads ask the backend */
+	c->ops = &ops;
 	c->caps[CAP_SUSPEND] = true;
-	return 0;
+	c->stop = false;
+	return lifetime_start(c, NULL);
 }
 
 static int stop(void **state)
