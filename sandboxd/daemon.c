@@ -447,6 +447,7 @@ static int start_core(struct daemon *d, bool caps[CAP_COUNT], struct err *e)
 		.node_id = o->node_id ? o->node_id : "",
 		.node_labels = d->node_labels,
 		.image_dir = d->image_way,
+		.image_dir_name = d->image_dir,
 		.pull_fd = d->pull_fd,
 		.audit_log = o->audit_log,
 		.capacity_cpus = o->capacity_cpus,

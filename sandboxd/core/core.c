@@ -212,6 +212,7 @@ static void ready_default_image(struct core *c)
 static int open_images(struct core *c, const struct core_conf *conf, struct err *e)
 {
 	const struct images_conf ic = { .image_dir = conf->image_dir,
+		.image_dir_name = conf->image_dir_name,
 		.state_dirfd = conf->state_dirfd,
 		.pull_fd = conf->pull_fd };
 

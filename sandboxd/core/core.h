@@ -38,6 +38,7 @@ struct core_conf {
 	const char *node_id;       /* "" standalone */
 	struct strmap node_labels;
 	const char *image_dir;     /* NAME.tar and others, core/images.h; NULL: none */
+	const char *image_dir_name; /* as people know it */
 	int pull_fd;               /* socket to sbx-pull, taken over by a start that goes well; -1: none */
 	const char *audit_log;     /* NULL: <state>/audit/events.jsonl; "none": off */
 	double capacity_cpus;      /* 0: the backend's figure */

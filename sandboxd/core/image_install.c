@@ -428,7 +428,12 @@ static int install_remote(struct install *in, struct err *e)
 		return -1;
 	rc = fetch_registry(&f, &ref, e);
 	pull_end(f.pull, &f.work);
-	return rc < 0 ? err_prefix(e, "image \"%.80s\" (%.60s): ", in->ref, ref.registry) : 0;
+	if (rc == 0)
+		return 0;
+	if (image_local_word(in->ref)) /* perhaps something else was meant */
+		return err_prefix(e, "image \"%.80s\" is not in %.80s, and from %.60s: ", in->ref,
+			s->dir[0] ? s->dir : "an image folder", ref.registry);
+	return err_prefix(e, "image \"%.80s\" from %.60s: ", in->ref, ref.registry);
 }
 
 /* --- from an archive ------------------------------------------------------------------------- */

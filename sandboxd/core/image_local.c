@@ -23,7 +23,7 @@ static const struct {
 	{ ".oci", IMAGE_OCI_DIR },
 };
 
-static bool is_word(const char *s)
+bool image_local_word(const char *s)
 {
 	size_t n = strlen(s);
 
@@ -58,7 +58,7 @@ static int look(int dirfd, const char *file, enum image_format format, struct im
 static int find(const struct images *s, const char *ref, char file[WORD_MAX + 16],
 	struct image_stamp *stamp)
 {
-	if (s->dirfd < 0 || !is_word(ref))
+	if (s->dirfd < 0 || !image_local_word(ref))
 		return -1;
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
 		snprintf(file, WORD_MAX + 16, "%s%s", ref, kinds[i].suffix);
@@ -97,7 +97,7 @@ int image_local_missing(const struct images *s, const char *ref, struct err *e)
 	return err_set(e, ERR_NOT_FOUND,
 		"image \"%.80s\" is not installed: put %.60s.tar into %.100s, or make it with "
 		"`sbx image build`",
-		ref, is_word(ref) ? ref : "NAME", s->dir[0] ? s->dir : "the image folder");
+		ref, image_local_word(ref) ? ref : "NAME", s->dir[0] ? s->dir : "the image folder");
 }
 
 char **image_default_env(void)

@@ -258,7 +258,7 @@ int images_open(struct core *c, const struct images_conf *conf, struct images **
 	s->core = c;
 	s->state_dirfd = conf->state_dirfd;
 	s->dirfd = conf->image_dir ? open(conf->image_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-	s->dir = strdup(conf->image_dir ? conf->image_dir : "");
+	s->dir = strdup(conf->image_dir_name ? conf->image_dir_name : "");
 	pthread_mutex_init(&s->lock, NULL);
 	cond_init(&s->changed);
 	if (!s->dir)

@@ -13,6 +13,7 @@ struct images;
 
 struct images_conf {
 	const char *image_dir; /* NULL: none */
+	const char *image_dir_name; /* as people know it */
 	int state_dirfd;       /* below it pull/, where sbx-pull works */
 	int pull_fd;           /* socket to sbx-pull, taken over; -1: nothing is pulled */
 };

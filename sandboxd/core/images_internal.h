@@ -106,6 +106,7 @@ int install_digest(struct install *in, int fd, char ret[72], struct err *e); /* 
 
 /* image_local.c */
 enum image_format { IMAGE_ROOTFS_TAR, IMAGE_OCI_TAR, IMAGE_DOCKER_TAR, IMAGE_OCI_DIR };
+bool image_local_word(const char *ref); /* could it be the name of a file there? */
 /* Does the image folder hold one of this name? */
 bool image_local_find(const struct images *s, const char *ref, struct image_stamp *stamp);
 /* *ret_fd: opened for reading; not_found. */

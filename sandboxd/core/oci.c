@@ -305,6 +305,8 @@ int oci_config_env(const char *text, size_t len, const char *arch, char ***ret, 
 
 	if (json_parse_any(text, len, OCI_CONFIG_MAX, &o, e) < 0)
 		return err_prefix(e, "the image's configuration: ");
+	if (!json_is_object(o))
+		return bad(e, "the image's configuration is no object");
 	made_for = text_of(o, "architecture");
 	if (*made_for && strcmp(made_for, arch) != 0)
 		return err_set(e, ERR_NOT_FOUND,

@@ -177,7 +177,7 @@ static void jailed(const struct jail *j)
 	int answer = j->answer;
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-	umask(0);
+	umask(022); /* of folders that the archive does not name */
 	if (out < 0)
 		fail_set(&ret.fail, errno, "open the layer");
 	if (out >= 0 && enter(j, &ret.fail) == 0 && place_fds(j, out, &ret.fail) == 0) {

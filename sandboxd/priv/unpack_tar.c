@@ -24,6 +24,7 @@
 #define RATIO_FREE   ((int64_t)1 << 30)
 #define SPACE_EVERY  ((int64_t)32 << 20) /* bytes between two looks at the disk */
 #define SPACE_LEAST  ((uint64_t)256 << 20)
+#define DEPTH_MAX    512                 /* whoever removes the tree has a descriptor open for each */
 #define OPAQUE_MAX   ((int64_t)16 << 20) /* names of opaque folders */
 #define XATTRS_MAX   64
 #define XATTR_BYTES  65536
@@ -119,10 +120,10 @@ static int refuse(struct unpack *u, int sys, const char *what)
 
 /* --- names ----------------------------------------------------------------------------------- */
 
-/* "./a/b/" → "a/b"; NULL for names that lead, or could lead, anywhere else. "" is the root. */
+/* "./a/b/" → "a/b"; NULL for names that lead, or could lead, anywhere else or too deep. "" is the root. */
 static const char *clean_name(const char *name, char *buf, size_t size)
 {
-	size_t n = 0;
+	size_t n = 0, depth = 0;
 
 	if (!name || *name == '/')
 		return NULL;
@@ -131,7 +132,7 @@ static const char *clean_name(const char *name, char *buf, size_t size)
 		if (len == 2 && name[0] == '.' && name[1] == '.')
 			return NULL;
 		if (len > 0 && !(len == 1 && name[0] == '.')) {
-			if (n + len + 2 > size || len > 255)
+			if (n + len + 2 > size || len > 255 || ++depth > DEPTH_MAX)
 				return NULL;
 			if (n)
 				buf[n++] = '/';
@@ -345,7 +346,7 @@ static int check_entry(struct unpack *u, struct archive_entry *e)
 	int r;
 
 	if (!name)
-		return refuse(u, EINVAL, "archive entry with a name that leads out");
+		return refuse(u, EINVAL, "archive entry with a name that leads out or too deep");
 	if (u->oci && (r = take_whiteout(u, name)) != 0)
 		return r < 0 ? r : 0;
 	if (!wanted_type(l, e) || (!*name && l->archive_entry_filetype(e) != AE_IFDIR))
