@@ -117,6 +117,9 @@ int suspend_settle(struct sandbox *s, bool use, struct err *e);
 /* Its idle timeout is over: puts it to sleep if that is what its idle action says, else false. */
 bool suspend_idle(struct sandbox *s);
 
+/* What is left of the capacity, never below zero (view.c). */
+void core_free_amounts(struct core *c, double *cpus, int64_t *memory_mb, int64_t *disk_mb);
+
 /* check.c: the fields of create and update, pure */
 struct snapshot_use;
 /* Steps 2 (but for the snapshot itself) to 7; `from`: what it is forked from, or NULL. */

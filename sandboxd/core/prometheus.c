@@ -6,6 +6,7 @@
 
 #include "common/sys/mem.h"
 #include "sandboxd/core/core_internal.h"
+#include "sandboxd/core/pools.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -64,7 +65,9 @@ struct page {
 	FILE *f;
 	const char *name; /* of the metric being printed */
 	struct core *core;
-	struct registry_figures given;
+	bool cordoned;
+	double free_cpus;
+	int64_t free_memory_mb, free_disk_mb;
 	unsigned states[STATES];
 	uint64_t processes;
 	struct create_counts creates; /* a copy; its lock is not used */
@@ -73,10 +76,13 @@ struct page {
 static int look(struct page *p)
 {
 	struct core *c = p->core;
+	struct registry_figures f;
 	struct sandbox **all;
 	size_t n;
 
-	registry_figures(&c->reg, &p->given);
+	registry_figures(&c->reg, &f);
+	p->cordoned = f.cordoned;
+	core_free_amounts(c, &p->free_cpus, &p->free_memory_mb, &p->free_disk_mb);
 	pthread_mutex_lock(&c->creates->lock);
 	memcpy(p->creates.by_code, c->creates->by_code, sizeof(p->creates.by_code));
 	memcpy(p->creates.bucket, c->creates->bucket, sizeof(p->creates.bucket));
@@ -132,9 +138,33 @@ static void print_processes(const struct page *p)
 	sample(p, NULL, NULL, (double)p->processes);
 }
 
+/* which: offset of the figure */
+static void print_pools(const struct page *p, size_t which)
+{
+	struct pool_figures f;
+
+	for (size_t i = 0; pools_figures(p->core, i, &f); i++)
+		sample(p, "image", f.image, *(const unsigned *)(const void *)((char *)&f + which));
+}
+
+static void print_pool_ready(const struct page *p)
+{
+	print_pools(p, offsetof(struct pool_figures, ready));
+}
+
+static void print_pool_booting(const struct page *p)
+{
+	print_pools(p, offsetof(struct pool_figures, making));
+}
+
+static void print_pool_target(const struct page *p)
+{
+	print_pools(p, offsetof(struct pool_figures, target));
+}
+
 static void print_cordoned(const struct page *p)
 {
-	sample(p, NULL, NULL, p->given.cordoned);
+	sample(p, NULL, NULL, p->cordoned);
 }
 
 static void print_capacity_cpus(const struct page *p)
@@ -152,25 +182,19 @@ static void print_capacity_disk(const struct page *p)
 	sample(p, NULL, NULL, (double)p->core->capacity_disk_mb);
 }
 
-static double above_zero(double v)
-{
-	return v > 0 ? v : 0;
-}
-
 static void print_free_cpus(const struct page *p)
 {
-	sample(p, NULL, NULL, above_zero(p->core->capacity_cpus - p->given.cpus));
+	sample(p, NULL, NULL, p->free_cpus);
 }
 
 static void print_free_memory(const struct page *p)
 {
-	sample(p, NULL, NULL,
-		above_zero((double)(p->core->capacity_memory_mb - p->given.memory_mb)));
+	sample(p, NULL, NULL, (double)p->free_memory_mb);
 }
 
 static void print_free_disk(const struct page *p)
 {
-	sample(p, NULL, NULL, above_zero((double)(p->core->capacity_disk_mb - p->given.disk_mb)));
+	sample(p, NULL, NULL, (double)p->free_disk_mb);
 }
 
 static void print_creates(const struct page *p)
@@ -205,6 +229,11 @@ static const struct {
 		print_sandboxes },
 	{ "sandboxd_processes_running", "gauge", "Processes started over the API that run now.",
 		print_processes },
+	{ "sandboxd_pool_ready", "gauge", "Sandboxes made ahead that wait for a create.",
+		print_pool_ready },
+	{ "sandboxd_pool_booting", "gauge", "Sandboxes being made ahead.", print_pool_booting },
+	{ "sandboxd_pool_target", "gauge", "Sandboxes that the policy wants made ahead.",
+		print_pool_target },
 	{ "sandboxd_cordoned", "gauge", "1: no new sandboxes are taken.", print_cordoned },
 	{ "sandboxd_capacity_cpus", "gauge", "Processors to give out.", print_capacity_cpus },
 	{ "sandboxd_capacity_memory_mb", "gauge", "Memory to give out, in MiB.",

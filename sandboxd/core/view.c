@@ -199,25 +199,39 @@ static json_t *backend_images_json(struct core *c)
 	return a;
 }
 
-json_t *core_node_json(struct core *c)
+void core_free_amounts(struct core *c, double *cpus, int64_t *memory_mb, int64_t *disk_mb)
 {
-	json_t *o = json_object(), *images = c->ops->layer_import ? images_ready_json(c) : backend_images_json(c);
 	struct pool_figures pools = pools_sum(c);
 	const struct limits *l = &c->policy->limits;
 	int64_t pooled = pools.ready + pools.making;
-	json_t *pooled_now = pools_json(c);
 	struct registry_figures f;
 
 	registry_figures(&c->reg, &f);
+	*cpus = c->capacity_cpus - f.cpus - (double)pooled * l->default_cpus;
+	*memory_mb = c->capacity_memory_mb - f.memory_mb - pooled * l->default_memory_mb;
+	*disk_mb = c->capacity_disk_mb - f.disk_mb - pooled * l->default_disk_mb;
+	*cpus = *cpus > 0 ? *cpus : 0;
+	*memory_mb = *memory_mb > 0 ? *memory_mb : 0;
+	*disk_mb = *disk_mb > 0 ? *disk_mb : 0;
+}
+
+json_t *core_node_json(struct core *c)
+{
+	json_t *o = json_object(),
+	       *images = c->ops->layer_import ? images_ready_json(c) : backend_images_json(c);
+	json_t *pooled_now = pools_json(c);
+	int64_t memory_mb, disk_mb;
+	struct registry_figures f;
+	double cpus;
+
+	registry_figures(&c->reg, &f);
+	core_free_amounts(c, &cpus, &memory_mb, &disk_mb);
 	json_object_set_new(o, "node", json_string(c->node_id));
 	json_object_set_new(o, "version", json_string(SANDBOXD_VERSION));
 	json_object_set_new(o, "capabilities", core_capabilities_json(c));
 	json_object_set_new(o, "capacity",
 		amounts(c->capacity_cpus, c->capacity_memory_mb, c->capacity_disk_mb));
-	json_object_set_new(o, "free",
-		amounts(c->capacity_cpus - f.cpus - (double)pooled * l->default_cpus,
-			c->capacity_memory_mb - f.memory_mb - pooled * l->default_memory_mb,
-			c->capacity_disk_mb - f.disk_mb - pooled * l->default_disk_mb));
+	json_object_set_new(o, "free", amounts(cpus, memory_mb, disk_mb));
 	json_object_set_new(o, "running", json_integer(f.running));
 	if (pooled_now)
 		json_object_set_new(o, "pooled", pooled_now);

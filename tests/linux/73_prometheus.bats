@@ -1,0 +1,139 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# The page for Prometheus, read by Prometheus' own parser, before and after sandboxes come and go.
+
+setup_file() {
+	[ "$(id -u)" = 0 ] || skip "needs root"
+	export O=${SBX_BUILD:-$PWD/build} D
+	D=$(mktemp -d /var/tmp/sbx-prom.XXXXXX)
+	echo '{"pools":[{"image":"base","size":1}]}' >"$D/policy"
+	"$O/bin/sandboxd" --policy "$D/policy" --listen "unix://$D/sock" --state-dir "$D/state" --image-dir "${SBX_IMAGES:-$O/images}" \
+		--metrics-listen 127.0.0.1:0 --capacity-cpus 8 --capacity-memory-mb 8192 --capacity-disk-mb 100000 \
+		2>"$D/log" 3>&- &
+	echo $! >"$D/pid"
+	for _ in $(seq 600); do
+		[ "$(api -o /dev/null -w '%{http_code}' /v1/health 2>/dev/null)" = 200 ] && return 0
+		kill -0 "$(cat "$D/pid")" 2>/dev/null || break
+		sleep 0.1
+	done
+	cat "$D/log" >&2
+	return 1
+}
+teardown_file() {
+	[ -n "${D:-}" ] || return 0
+	for id in $(api /v1/sandboxes | jq -r '.sandboxes[] | select(.state != "terminated") | .id'); do
+		api -X DELETE "/v1/sandboxes/$id" >/dev/null
+	done
+	kill "$(cat "$D/pid")"
+	for _ in $(seq 300); do
+		kill -0 "$(cat "$D/pid")" 2>/dev/null || break
+		sleep 0.1
+	done
+	rm -rf --one-file-system "$D"
+}
+api() {
+	local args=("$@") path=${*: -1}
+	unset 'args[${#args[@]}-1]'
+	curl -sS --max-time 60 --unix-socket "$D/sock" "${args[@]}" "http://localhost$path"
+}
+post() { api -X POST -H 'Content-Type: application/json' -d "$2" "$1"; }
+url() { grep -o 'http://127[^ ]*/metrics' "$D/log"; }
+# value NAME [LABEL=VALUE]: what the parser makes of the page
+value() {
+	curl -sS --max-time 20 "$(url)" | /usr/bin/python3 -c '
+import sys
+from prometheus_client.parser import text_string_to_metric_families as parse
+want = dict([sys.argv[2].split("=", 1)]) if len(sys.argv) > 2 else {}
+found = [s.value for f in parse(sys.stdin.read()) for s in f.samples if s.name == sys.argv[1] and s.labels == want]
+print("%g" % found[0] if len(found) == 1 else "found %d" % len(found))' "$@"
+}
+is() {
+	local want=$1 got
+	shift
+	got=$(value "$@")
+	[ "$got" = "$want" ] || { echo "$*: $got, wanted $want" >&2; return 1; }
+}
+
+@test "the parser finds every name of the contract, with its type" {
+	curl -sS "$(url)" | /usr/bin/python3 -c '
+import sys
+from prometheus_client.parser import text_string_to_metric_families as parse
+families = {f.name: f.type for f in parse(sys.stdin.read())}
+want = dict.fromkeys("sandboxes processes_running pool_ready pool_booting pool_target cordoned capacity_cpus "
+	"capacity_memory_mb capacity_disk_mb free_cpus free_memory_mb free_disk_mb".split(), "gauge")
+want.update(creates="counter", create_seconds="histogram")
+want = {"sandboxd_" + k: v for k, v in want.items()}
+assert families == want, set(families.items()) ^ set(want.items())'
+}
+
+@test "it is plain text of the format's version, and nothing else is answered" {
+	curl -sS -D - -o /dev/null "$(url)" | grep -qi '^content-type: text/plain; version=0.0.4'
+	[ "$(curl -sS -o /dev/null -w '%{http_code}' -I "$(url)")" = 200 ]
+	for way in /metrics/ / /v1/sandboxes /v1/health; do
+		[ "$(curl -sS -o /dev/null -w '%{http_code}' "$(url | sed 's|/metrics||')$way")" = 404 ]
+	done
+	[ "$(curl -sS -o /dev/null -w '%{http_code}' -X POST -d x "$(url)")" = 404 ]
+	# a page in a browser reaches it by another name
+	[ "$(curl -sS -o /dev/null -w '%{http_code}' -H 'Host: evil.example' "$(url)")" = 403 ]
+	[ "$(curl -sS -o /dev/null -w '%{http_code}' -H 'Host: localhost:1' "$(url)")" = 200 ]
+	# nor is it an endpoint of the API
+	[ "$(api -o /dev/null -w '%{http_code}' /metrics)" = 404 ]
+}
+
+pool_is_full() { is 1 sandboxd_pool_ready image=base && is 0 sandboxd_pool_booting image=base; } 2>/dev/null
+
+@test "the figures follow what happens" {
+	is 1 sandboxd_pool_target image=base
+	for _ in $(seq 100); do
+		pool_is_full && break
+		sleep 0.1
+	done
+	pool_is_full
+	is 0 sandboxd_sandboxes state=running
+	is 8 sandboxd_capacity_cpus
+	is 7 sandboxd_free_cpus # one is in the pool
+	A=$(post /v1/sandboxes '{"name":"a","cpus":2,"memory_mb":512,"disk_mb":1000,"network":{"mode":"none"}}' | jq -r .id)
+	B=$(post /v1/sandboxes '{"name":"b","cpus":0.5,"memory_mb":256,"disk_mb":1000,"network":{"mode":"none"}}' | jq -r .id)
+	[ "$(post /v1/sandboxes '{"name":"a"}' | jq -r .error.code)" = conflict ]
+	[ "$(post /v1/sandboxes '{"cpus":99}' | jq -r .error.code)" = invalid_request ]
+	is 2 sandboxd_sandboxes state=running
+	is 0 sandboxd_sandboxes state=pending
+	is 4.5 sandboxd_free_cpus
+	is 6400 sandboxd_free_memory_mb
+	is 87760 sandboxd_free_disk_mb
+	is "$(api /v1/node | jq .free.disk_mb)" sandboxd_free_disk_mb
+	is 2 sandboxd_creates_total code=ok
+	is 1 sandboxd_creates_total code=conflict
+	is 1 sandboxd_creates_total code=invalid_request
+	is 2 sandboxd_create_seconds_count
+	is 2 sandboxd_create_seconds_bucket le=+Inf
+	post "/v1/sandboxes/$A/processes" '{"argv":["sleep","1000"]}' >/dev/null
+	is 1 sandboxd_processes_running
+	post "/v1/sandboxes/$B/suspend" '' >/dev/null
+	is 1 sandboxd_sandboxes state=suspended
+	is 4.5 sandboxd_free_cpus
+	api -X DELETE "/v1/sandboxes/$A"
+	api -X DELETE "/v1/sandboxes/$B"
+	is 2 sandboxd_sandboxes state=terminated
+	is 0 sandboxd_processes_running
+	is 7 sandboxd_free_cpus
+	post /v1/node/cordon '{"cordoned":true}' >/dev/null
+	is 1 sandboxd_cordoned
+	[ "$(post /v1/sandboxes '{}' | jq -r .error.code)" = unavailable ]
+	is 1 sandboxd_creates_total code=unavailable
+	post /v1/node/cordon '{"cordoned":false}' >/dev/null
+	is 0 sandboxd_cordoned
+}
+
+@test "the histogram is cumulative and adds up" {
+	curl -sS "$(url)" | /usr/bin/python3 -c '
+import sys
+from prometheus_client.parser import text_string_to_metric_families as parse
+h = [f for f in parse(sys.stdin.read()) if f.name == "sandboxd_create_seconds"][0]
+buckets = [(float(s.labels["le"]), s.value) for s in h.samples if s.name.endswith("_bucket")]
+assert buckets == sorted(buckets) and [b for _, b in buckets] == sorted(b for _, b in buckets)
+assert buckets[-1][0] == float("inf") and len(buckets) > 5
+count = [s.value for s in h.samples if s.name.endswith("_count")][0]
+total = [s.value for s in h.samples if s.name.endswith("_sum")][0]
+assert buckets[-1][1] == count == 2 and 0 < total < 60 * count'
+}
