@@ -545,6 +545,49 @@ static void ten_wakings_at_once_are_one_resume(void **state)
 	}
 }
 
+/* It is woken for that, but not before everything about the request is right. */
+static void a_change_of_the_network_wakes_it(void **state)
+{
+	static const struct {
+		const char *headers, *body;
+		int want;
+	} rows[] = {
+		{ "Sandbox-Background: 1\r\n", "{\"network\":{\"mode\":\"none\"}}", 409 },
+		{ NULL, "{\"network\":{\"mode\":\"wide-open\"}}", 400 },
+		{ NULL, "{\"network\":{\"mode\":\"none\"},\"name\":\"Not A Name\"}", 400 },
+		{ NULL, "{\"network\":{\"mode\":\"allowlist\",\"allow\":[]}}", 403 },
+	};
+	json_t *o = rig_json(rig, "GET", "/v1/capabilities", NULL, 200);
+	bool can = json_is_true(json_object_get(
+		json_object_get(o, "capabilities"), "network_policy_update"));
+	const char *id, *told;
+
+	(void)state;
+	json_decref(o);
+	if (!can)
+		skip();
+	id = sleeper(NULL);
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		int got = status_of(
+			"PATCH", rig_path("/v1/sandboxes/%s", id), rows[i].headers, rows[i].body);
+		if (got != rows[i].want)
+			fail_msg("%s: %d, wanted %d", rows[i].body, got, rows[i].want);
+		assert_true(in_state(id, "suspended"));
+	}
+	o = rig_json(rig, "PATCH", rig_path("/v1/sandboxes/%s", id),
+		"{\"network\":{\"mode\":\"none\"}}", 200);
+	assert_string_equal(json_string_value(json_object_get(o, "state")), "running");
+	json_decref(o);
+	assert_int_equal(events(id, "sandbox.resumed", "request"), 1);
+	assert_int_equal(events(id, "sandbox.network_updated", NULL), 1);
+	told = rig_sandbox(rig, NULL);
+	turn(told, "suspend", 200);
+	rig_refuses(rig, "PATCH", rig_path("/v1/sandboxes/%s", told),
+		"{\"network\":{\"mode\":\"none\"}}", 409, "conflict");
+	end(told);
+	end(id);
+}
+
 static void told_to_sleep_it_is_not_woken_any_more(void **state)
 {
 	const char *id = sleeper(NULL);
@@ -710,6 +753,7 @@ int main(void)
 		cmocka_unit_test(a_background_request_leaves_it_asleep),
 		cmocka_unit_test(use_wakes_it),
 		cmocka_unit_test(ten_wakings_at_once_are_one_resume),
+		cmocka_unit_test(a_change_of_the_network_wakes_it),
 		cmocka_unit_test(told_to_sleep_it_is_not_woken_any_more),
 		cmocka_unit_test(a_running_process_keeps_it_awake),
 		cmocka_unit_test(a_lifetime_ends_one_that_sleeps),
