@@ -192,6 +192,7 @@ static void turn(struct egress *g)
 	}
 	if (g->scan_at && g->now >= g->scan_at)
 		scan(g);
+	query_next(g);
 	bury(g);
 }
 

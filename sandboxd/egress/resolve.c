@@ -22,7 +22,7 @@ struct query {
 	char name[EGRESS_NAME_MAX + 1]; /* of the alias that is being followed */
 	uint16_t type, id;
 	unsigned attempt, hops;
-	bool tcp, v6;
+	bool tcp, v6, asking; /* asking: it is its turn */
 	int64_t deadline, end;
 	query_done *done;
 	void *arg; /* done NULL: nobody waits any more */
@@ -40,6 +40,7 @@ static void query_free(struct egress *g, struct query *q)
 		p = &(*p)->next;
 	*p = q->next;
 	g->nqueries--;
+	g->nasking -= q->asking;
 	free(steal(q->buf));
 	source_free(g, &q->src);
 }
@@ -224,7 +225,8 @@ static void query_ready(struct egress *g, struct source *s, uint32_t events)
 struct query *query_start(
 	struct egress *g, const char *name, bool v6, query_done *done, void *arg)
 {
-	struct query *q = g->nqueries < QUERIES_MAX ? calloc(1, sizeof(*q)) : NULL;
+	bool room = g->nservers && g->nqueries < CONNS_MAX + QUERIES_MAX;
+	struct query *q = room ? calloc(1, sizeof(*q)) : NULL;
 	size_t n = strlen(name) + 1;
 
 	if (!q || n > sizeof(q->name)) {
@@ -238,14 +240,40 @@ struct query *query_start(
 	q->done = done;
 	q->arg = arg;
 	q->end = g->now + ALL_MS;
+	q->deadline = q->end;
 	q->next = g->queries;
 	g->queries = q;
 	g->nqueries++;
+	deadline_at(g, q->end);
+	if (g->nasking >= QUERIES_MAX)
+		return q;
+	q->asking = true;
+	g->nasking++;
 	if (try(g, q))
 		return q;
-	q->done = NULL;
 	query_free(g, q);
 	return NULL;
+}
+
+/* The list has the newest first. */
+static struct query *oldest_waiting(struct egress *g)
+{
+	struct query *found = NULL;
+
+	for (struct query *q = g->queries; q; q = q->next)
+		if (!q->asking)
+			found = q;
+	return found;
+}
+
+void query_next(struct egress *g)
+{
+	while (g->nqueries > g->nasking && g->nasking < QUERIES_MAX) {
+		struct query *q = oldest_waiting(g);
+		q->asking = true;
+		g->nasking++;
+		retry(g, q);
+	}
 }
 
 void query_cancel(struct egress *g, struct query *q)
@@ -260,8 +288,12 @@ int64_t query_scan(struct egress *g)
 
 	for (struct query *q = g->queries; q; q = after) {
 		after = q->next;
-		if (g->now >= q->deadline)
+		if (g->now < q->deadline)
+			continue;
+		if (q->asking)
 			next_server(g, q);
+		else
+			finish(g, q, &(struct dns_addrs){ .rcode = -1 });
 	}
 	for (struct query *q = g->queries; q; q = q->next)
 		if (!next || q->deadline < next)

@@ -18,7 +18,7 @@
 
 #define CONNS_MAX    1024 /* of the guest */
 #define HALF_MAX     128  /* of which so many may not have said a name yet */
-#define QUERIES_MAX  64   /* to resolvers at a time */
+#define QUERIES_MAX  64   /* to resolvers at a time; the others wait for their turn */
 #define CONTROLS_MAX 8
 #define DNS_TCP_MAX  16
 #define ADDRS_MAX    8
@@ -97,7 +97,7 @@ struct egress {
 	struct control *controls;
 	unsigned ncontrols;
 	struct query *queries;
-	unsigned nqueries;
+	unsigned nqueries, nasking;
 	struct dns_peer *dns_peers; /* DNS over TCP */
 	unsigned ndns_peers, nasked;
 	struct egress_server servers[EGRESS_SERVERS_MAX];
@@ -139,6 +139,7 @@ struct query *query_start(
 	struct egress *g, const char *name, bool v6, query_done *done, void *arg);
 void query_cancel(struct egress *g, struct query *q);
 int64_t query_scan(struct egress *g);
+void query_next(struct egress *g); /* once a turn: those that waited */
 
 /* route.c: does the host itself answer at this address, or is there no way to it? */
 int route_open(void);

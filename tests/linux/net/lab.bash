@@ -30,7 +30,7 @@ lab_up() {
 	ip -n "$NSW" link set cable up
 	ip -n "$NSH" route add default via 11.0.0.254
 	mkdir "$D/world"
-	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=world \
+	openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=world \
 		-keyout "$D/world/key.pem" -out "$D/world/cert.pem" 2>/dev/null
 	cat >"$D/world/zone" <<-END
 		ok.test A 11.0.1.10
@@ -62,15 +62,29 @@ lab_up() {
 lab_down() {
 	[ -n "${D:-}" ] || return 0
 	if [ -n "${SRV:-}" ]; then
-		for id in $(api /v1/sandboxes | grep -o '"sbx_[0-9a-f]*"' | tr -d '"'); do
-			api -X DELETE "/v1/sandboxes/$id" >/dev/null
-		done
+		remove_all
 		server_stop
 	fi
 	[ -z "${WORLD:-}" ] || kill "$WORLD" 2>/dev/null
 	ip netns del "$NSH" 2>/dev/null
 	ip netns del "$NSW" 2>/dev/null
 	rm -rf --one-file-system "$D"
+}
+
+# From setup_file to the tests, which are processes of their own.
+lab_save() { declare -p O D NSH NSW WORLD SRV >"$BATS_FILE_TMPDIR/lab"; }
+lab_load() { eval "$(sed 's/^declare -[-x]* /declare -g /' "$BATS_FILE_TMPDIR/lab")"; }
+remove_all() {
+	for id in $(api /v1/sandboxes | jq -r '.sandboxes[] | select(.state != "terminated") | .id'); do
+		api -X DELETE "/v1/sandboxes/$id" >/dev/null
+	done
+}
+# `! command` never fails a test; this does, when the command succeeds
+never() {
+	if "$@"; then
+		echo "this should have failed: $*" >&2
+		return 1
+	fi
 }
 
 # wait_for SECONDS COMMAND…: until it succeeds
@@ -101,9 +115,10 @@ server_start() {
 		return 1
 	}
 }
+server_has_gone() { ! kill -0 "$SRV" 2>/dev/null; }
 server_stop() {
 	kill "$SRV"
-	wait "$SRV" || true
+	wait_for 30 server_has_gone
 	SRV=
 }
 
