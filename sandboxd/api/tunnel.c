@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Tunnels, node contract section 14: bytes between the client and a port of the guest's loopback.
- * The end of one direction is passed on as a half-close; the tunnel is over when both have ended, or
- * when the sandbox ends or is put to sleep. */
+ * The end of one direction is passed on as a half-close; the tunnel is over when both have ended,
+ * or when the sandbox ends or is put to sleep. */
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
 #include "sandboxd/api/call.h"
@@ -64,8 +64,9 @@ static bool lane_step(struct lane *l)
 	return true;
 }
 
-/* A client that has gone for good, rather than only ended its sending, reads nothing any more. A unix
- * socket says so; over TCP the kernel asks now and then, and the answer is an error of the socket. */
+/* A client that has gone for good, rather than only ended its sending, reads nothing any more. A
+ * unix socket says so; over TCP the kernel asks now and then, and the answer is an error of the
+ * socket. */
 static bool left(const struct lane *up, const struct pollfd *client)
 {
 	return up->over && (client->revents & (POLLHUP | POLLERR));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* One thread a pool: it gets the image, tells the backend what to keep, and looks every second how many
- * there are. An image that is installed again under the same name gives a new shape, and the backend drops
- * what it had made of the old one. */
+/* One thread a pool: it gets the image, tells the backend what to keep, and looks every second how
+ * many there are. An image that is installed again under the same name gives a new shape, and the
+ * backend drops what it had made of the old one. */
 #include "sandboxd/core/pools.h"
 
 #include "common/base/log.h"
@@ -12,9 +12,9 @@
 
 #include <string.h>
 
-#define LOOK_MS     1000
-#define IMAGE_MS    5000   /* how often the image is looked at again */
-#define RETRY_MS    1000   /* after the first failure; doubled with each that follows */
+#define LOOK_MS      1000
+#define IMAGE_MS     5000 /* how often the image is looked at again */
+#define RETRY_MS     1000 /* after the first failure; doubled with each that follows */
 #define RETRY_MAX_MS 300000
 
 struct pool {
@@ -32,13 +32,13 @@ struct pool {
 };
 struct pools {
 	struct core *c;
-	bool egress;       /* the default network is one */
-	json_t *network;   /* the default one */
+	bool egress;     /* the default network is one */
+	json_t *network; /* the default one */
 	struct pool *v;
 	size_t n;
 	pthread_mutex_t lock;
 	pthread_cond_t stopped;
-	bool stop;         /* under lock */
+	bool stop; /* under lock */
 };
 
 static bool must_stop(void *arg)
@@ -133,8 +133,8 @@ static bool wait_for_stop(struct pools *ps, int64_t ms)
 	bool stop;
 
 	pthread_mutex_lock(&ps->lock);
-	while (!ps->stop && pthread_cond_clockwait(&ps->stopped, &ps->lock, CLOCK_MONOTONIC,
-				    &until) == 0)
+	while (!ps->stop &&
+		pthread_cond_clockwait(&ps->stopped, &ps->lock, CLOCK_MONOTONIC, &until) == 0)
 		;
 	stop = ps->stop;
 	pthread_mutex_unlock(&ps->lock);
@@ -189,7 +189,8 @@ static int fill(struct pools *ps, struct err *e)
 	const struct server_policy *policy = ps->c->policy;
 
 	if (policy->npools > BACKEND_POOLS_MAX)
-		return err_set(e, ERR_INVALID_REQUEST, "policy: pools: at most %d", BACKEND_POOLS_MAX);
+		return err_set(
+			e, ERR_INVALID_REQUEST, "policy: pools: at most %d", BACKEND_POOLS_MAX);
 	ps->v = calloc(policy->npools + 1, sizeof(*ps->v));
 	if (!ps->v)
 		return err_set(e, ERR_UNAVAILABLE, "out of memory");

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Sleep and waking (node contract, 10.2, 10.3, 15). While the backend freezes or thaws, the sandbox is in
- * a *turn*: its state is still the old one, its lock is free, and whoever wants it to run waits until the
- * turn is over. So requests that come together share one resume, and its failure is the answer of each. */
+/* Sleep and waking (node contract, 10.2, 10.3, 15). While the backend freezes or thaws, the sandbox
+ * is in a *turn*: its state is still the old one, its lock is free, and whoever wants it to run
+ * waits until the turn is over. So requests that come together share one resume, and its failure is
+ * the answer of each. */
 #include "sandboxd/core/core_internal.h"
 
 #include "common/base/log.h"
@@ -30,7 +31,8 @@ static int turn(struct sandbox *s, enum turn t, struct err *e)
 	return rc;
 }
 
-/* Lock held. Waits for the end of a turn; -1: it was a waking that `use` wanted too, and it failed. */
+/* Lock held. Waits for the end of a turn; -1: it was a waking that `use` wanted too, and it failed.
+ */
 static int join_turn(struct sandbox *s, bool use, struct err *e)
 {
 	bool waking = s->turn == TURN_WAKE;
@@ -48,15 +50,15 @@ static int join_turn(struct sandbox *s, bool use, struct err *e)
 /* Lock held. What everybody sees of a change, the event with the state. */
 static uint64_t show(struct sandbox *s, const char *event, const char *reason, bool durable)
 {
-	audit_event(s->core->audit, event, s->id,
-		reason ? json_pack("{s:s}", "reason", reason) : NULL);
+	audit_event(
+		s->core->audit, event, s->id, reason ? json_pack("{s:s}", "reason", reason) : NULL);
 	sandbox_changed(s);
 	pthread_cond_broadcast(&s->changed);
 	return sandbox_save(s, durable);
 }
 
-/* Lock held, state suspended, no turn. The record need not be on the disk before a request is served: a
- * sandbox that is found asleep with processes running was awake (restore.c). */
+/* Lock held, state suspended, no turn. The record need not be on the disk before a request is
+ * served: a sandbox that is found asleep with processes running was awake (restore.c). */
 static int wake(struct sandbox *s, const char *reason, uint64_t *ret_ticket, struct err *e)
 {
 	if (turn(s, TURN_WAKE, e) < 0)
@@ -136,8 +138,8 @@ static int resume_locked(struct sandbox *s, uint64_t *ret_ticket, struct err *e)
 	return wake(s, NULL, ret_ticket, e);
 }
 
-static int locked(struct sandbox *s, int (*fn)(struct sandbox *, uint64_t *, struct err *),
-	struct err *e)
+static int locked(
+	struct sandbox *s, int (*fn)(struct sandbox *, uint64_t *, struct err *), struct err *e)
 {
 	uint64_t ticket = 0;
 	int rc;
@@ -170,7 +172,8 @@ bool suspend_idle(struct sandbox *s)
 	mine = s->idle_suspend && s->core->ops->freeze;
 	if (mine && lifetime_is_idle(s) && sleep_now(s, true, &ticket, &e) < 0 &&
 		s->state == SBX_RUNNING) {
-		log_warn("an idle sandbox could not be suspended id=%s reason=\"%s\"", s->id, e.msg);
+		log_warn(
+			"an idle sandbox could not be suspended id=%s reason=\"%s\"", s->id, e.msg);
 		s->idle_since_ms = clock_mono_ms(); /* tried again after another timeout */
 	}
 	pthread_mutex_unlock(&s->lock);

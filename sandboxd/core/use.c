@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Who is inside a sandbox, and what counts as use of it (node contract, 10.1): requests that work in it,
- * streams for as long as they are open, processes for as long as they run. A request that finds the
- * sandbox asleep wakes it in suspend.c. */
+/* Who is inside a sandbox, and what counts as use of it (node contract, 10.1): requests that work
+ * in it, streams for as long as they are open, processes for as long as they run. A request that
+ * finds the sandbox asleep wakes it in suspend.c. */
 #include "sandboxd/core/core_internal.h"
 
 #include "sandboxd/core/clock.h"

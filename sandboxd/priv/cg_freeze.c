@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Control groups: stopping and setting going. cgroup2 has one switch and says when all have stopped; the
- * v1 freezer has the same in one file, which has to be asked again and again. */
+/* Control groups: stopping and setting going. cgroup2 has one switch and says when all have
+ * stopped; the v1 freezer has the same in one file, which has to be asked again and again. */
 #include "sandboxd/priv/cg.h"
 
 #include "common/sys/mem.h"

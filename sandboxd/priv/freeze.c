@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Suspend and resume: a guest's processes are stopped, or set going, by their control group, and the
- * answer goes out when the kernel says that it is so for all of them. Those that do not come to a stop in
- * time are set going again, so that a refusal leaves the sandbox as it was. The shim, the file worker and
- * the egress process are in another group: they go on. */
+/* Suspend and resume: a guest's processes are stopped, or set going, by their control group, and
+ * the answer goes out when the kernel says that it is so for all of them. Those that do not come to
+ * a stop in time are set going again, so that a refusal leaves the sandbox as it was. The shim, the
+ * file worker and the egress process are in another group: they go on. */
 #include "sandboxd/priv/broker.h"
 
 #include "common/sys/mem.h"

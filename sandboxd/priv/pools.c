@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Pools: sandboxes of a shape that the operator wants ready, in the number that he named. They are spare
- * sandboxes like those of the usual shape (creates.c), and a create takes whichever fits. Making them is
- * nobody's hurry: it waits for whoever waits, and a shape that cannot be made is tried again ever more
- * rarely. */
+/* Pools: sandboxes of a shape that the operator wants ready, in the number that he named. They are
+ * spare sandboxes like those of the usual shape (creates.c), and a create takes whichever fits.
+ * Making them is nobody's hurry: it waits for whoever waits, and a shape that cannot be made is
+ * tried again ever more rarely. */
 #include "sandboxd/priv/broker.h"
 
 #include "common/sys/mem.h"

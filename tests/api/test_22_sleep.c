@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Falling asleep and waking with a backend that takes its time, or fails: who waits, who is refused, what
- * is left. The server is the real one; the fake backend is lent a freezer that the test holds in hand. */
+/* Falling asleep and waking with a backend that takes its time, or fails: who waits, who is
+ * refused, what is left. The server is the real one; the fake backend is lent a freezer that the
+ * test holds in hand. */
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
@@ -132,15 +133,15 @@ struct asked { /* a request on a thread of its own */
 static void *ask_main(void *arg)
 {
 	struct asked *a = arg;
-	_cleanup_answer_ struct answer got = rig_send(rig, a->method, a->path, NULL, NULL,
-		a->body, a->body ? strlen(a->body) : 0);
+	_cleanup_answer_ struct answer got = rig_send(
+		rig, a->method, a->path, NULL, NULL, a->body, a->body ? strlen(a->body) : 0);
 
 	a->status = got.status;
 	return NULL;
 }
 
-static void ask(struct asked *a, const char *method, const char *id, const char *rest,
-	const char *body)
+static void ask(
+	struct asked *a, const char *method, const char *id, const char *rest, const char *body)
 {
 	*a = (struct asked){ .method = method, .body = body };
 	snprintf(a->path, sizeof(a->path), "/v1/sandboxes/%s%s", id, rest);
@@ -164,8 +165,7 @@ static void pause_ms(int ms)
 
 static const char *sleeper(void)
 {
-	const char *id =
-		rig_sandbox(rig, "{\"idle_timeout_secs\":1,\"idle_action\":\"suspend\"}");
+	const char *id = rig_sandbox(rig, "{\"idle_timeout_secs\":1,\"idle_action\":\"suspend\"}");
 
 	rig_wait(is_asleep, (void *)(uintptr_t)id, 8000);
 	return id;
@@ -226,7 +226,8 @@ static void a_suspend_that_fails_leaves_it_running(void **state)
 
 	(void)state;
 	set(&hand.fail[1], true);
-	rig_refuses(rig, "POST", rig_path("/v1/sandboxes/%s/suspend", id), NULL, 503, "unavailable");
+	rig_refuses(
+		rig, "POST", rig_path("/v1/sandboxes/%s/suspend", id), NULL, 503, "unavailable");
 	set(&hand.fail[1], false);
 	assert_true(in_state(id, "running"));
 	assert_int_equal(rig_sh(rig, id, "true", NULL), 0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Freezing by control group where the kernel offers it: cgroup2's switch and the v1 freezer, on a real
- * process that would rather go on. Skipped for a hierarchy that is not mounted, and without root. */
+/* Freezing by control group where the kernel offers it: cgroup2's switch and the v1 freezer, on a
+ * real process that would rather go on. Skipped for a hierarchy that is not mounted, and without
+ * root. */
 #include "tests/support/test.h"
 
 #include "sandboxd/priv/cg_freeze.c" /* the broker is no part of what tests are linked with */
@@ -131,8 +132,8 @@ static void try_both_ways(bool v2)
 		bool went = off == 0 && s == 0 && beats(&g, 5000);
 		if (!stood || !went) {
 			close_group(&g);
-			fail_msg("round %d: freeze %d, %d, stood %d; thaw %d, %d, went %d", round, on, r,
-				stood, off, s, went);
+			fail_msg("round %d: freeze %d, %d, stood %d; thaw %d, %d, went %d", round,
+				on, r, stood, off, s, went);
 		}
 	}
 	close_group(&g);

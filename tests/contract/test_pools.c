@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Pools (node contract 25, 26.4): filled, counted, taken by what fits and by nothing else, unseen until
- * then, gone with the server. Skipped when not root. */
+/* Pools (node contract 25, 26.4): filled, counted, taken by what fits and by nothing else, unseen
+ * until then, gone with the server. Skipped when not root. */
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
@@ -82,8 +82,8 @@ static void it_fills_and_counts_and_nobody_sees_it(void **state)
 	assert_true(amount(node, "capacity", "cpus") - amount(node, "free", "cpus") == SIZE * 0.5);
 	assert_true(amount(node, "capacity", "memory_mb") - amount(node, "free", "memory_mb") ==
 		    SIZE * 192);
-	assert_true(
-		amount(node, "capacity", "disk_mb") - amount(node, "free", "disk_mb") == SIZE * 300);
+	assert_true(amount(node, "capacity", "disk_mb") - amount(node, "free", "disk_mb") ==
+		    SIZE * 300);
 	assert_int_equal(json_integer_value(json_object_get(node, "running")), 0);
 	json_decref(node);
 	list = rig_json(rig, "GET", "/v1/sandboxes", NULL, 200);
@@ -124,8 +124,8 @@ static void the_shape_may_be_spelled_out(void **state)
 
 	(void)state;
 	wait_full();
-	id = rig_sandbox(rig,
-		"{\"image\":\"base\",\"cpus\":0.5,\"memory_mb\":192,\"disk_mb\":300}");
+	id = rig_sandbox(
+		rig, "{\"image\":\"base\",\"cpus\":0.5,\"memory_mb\":192,\"disk_mb\":300}");
 	assert_true(came_from_pool(id));
 	end(id);
 }
@@ -236,7 +236,7 @@ static void a_killed_server_leaves_none_behind(void **state)
 	wait_full();
 	end(rig_sandbox(rig, NULL)); /* so that the usual spares are there as well */
 	wait_full();
-	before = groups() + 4;       /* the usual ones may still be on their way */
+	before = groups() + 4; /* the usual ones may still be on their way */
 	for (int i = 0; i < 3; i++) {
 		rig_kill(rig);
 		rig_start(rig);

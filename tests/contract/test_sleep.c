@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Sleep and waking on real sandboxes (node contract 10.2, 10.3, 15; 27 row 35; 28 rows 7 and 8): what the
- * guest kept, who may wake it, races, and a server that dies meanwhile. Skipped when not root. */
+/* Sleep and waking on real sandboxes (node contract 10.2, 10.3, 15; 27 row 35; 28 rows 7 and 8):
+ * what the guest kept, who may wake it, races, and a server that dies meanwhile. Skipped when not
+ * root. */
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
@@ -115,8 +116,7 @@ static int events(const char *id, const char *type, const char *reason)
 
 static unsigned start_process(const char *id, const char *body)
 {
-	json_t *o = rig_json(
-		rig, "POST", rig_path("/v1/sandboxes/%s/processes", id), body, 201);
+	json_t *o = rig_json(rig, "POST", rig_path("/v1/sandboxes/%s/processes", id), body, 201);
 	unsigned pid = (unsigned)json_integer_value(json_object_get(o, "pid"));
 
 	json_decref(o);
@@ -126,8 +126,9 @@ static unsigned start_process(const char *id, const char *body)
 /* Will sleep by its idle timeout. */
 static const char *tired(const char *more)
 {
-	const char *id = rig_sandbox(rig,
-		rig_path("{\"idle_timeout_secs\":1,\"idle_action\":\"suspend\"%s}", more ? more : ""));
+	const char *id =
+		rig_sandbox(rig, rig_path("{\"idle_timeout_secs\":1,\"idle_action\":\"suspend\"%s}",
+					 more ? more : ""));
 
 	assert_int_equal(rig_sh(rig, id, "echo kept > /sandbox/home/f", NULL), 0);
 	return id;
@@ -152,7 +153,8 @@ static const char *sleeper(const char *more)
 /* A guest program that writes down the time ten times a second, and the longest gap it has seen. */
 #define TICKER                                                                                     \
 	"(while :; do cut -d' ' -f1 /proc/uptime >> /tmp/ticks; sleep 0.1; done) >/dev/null 2>&1 &"
-#define GAP "awk 'NR > 1 && $1 - p > g { g = $1 - p } { p = $1 } END { print (g > 1.2) }' /tmp/ticks"
+#define GAP                                                                                        \
+	"awk 'NR > 1 && $1 - p > g { g = $1 - p } { p = $1 } END { print (g > 1.2) }' /tmp/ticks"
 
 static bool ticks(void *id)
 {
@@ -196,8 +198,10 @@ static void a_suspend_keeps_the_sandbox(void **state)
 	end(id);
 	turn(id, "suspend", 409);
 	turn(id, "resume", 409);
-	rig_refuses(rig, "POST", "/v1/sandboxes/sbx_0000000000000000/suspend", NULL, 404, "not_found");
-	rig_refuses(rig, "POST", "/v1/sandboxes/sbx_0000000000000000/resume", NULL, 404, "not_found");
+	rig_refuses(
+		rig, "POST", "/v1/sandboxes/sbx_0000000000000000/suspend", NULL, 404, "not_found");
+	rig_refuses(
+		rig, "POST", "/v1/sandboxes/sbx_0000000000000000/resume", NULL, 404, "not_found");
 }
 
 /* The line with the exit code is followed at once, thirty times over. */
@@ -212,7 +216,8 @@ static void after_the_exit_line_a_suspend_is_possible(void **state)
 		struct answer head;
 		json_t *line;
 		int fd = rig_open(rig, "GET",
-			rig_path("/v1/sandboxes/%s/processes/%u/output", id, pid), NULL, NULL, NULL, 0);
+			rig_path("/v1/sandboxes/%s/processes/%u/output", id, pid), NULL, NULL, NULL,
+			0);
 		head = httpc_head(fd);
 		assert_int_equal(head.status, 200);
 		answer_free(&head);
@@ -238,8 +243,8 @@ static void the_second_sleep_keeps_what_the_first_one_kept(void **state)
 	(void)state;
 	for (int i = 1; i <= 5; i++) {
 		snprintf(script, sizeof(script),
-			"echo %d > f%d; head -c 300000 /dev/urandom > b%d; sha256sum b%d >> sums", i, i, i,
-			i);
+			"echo %d > f%d; head -c 300000 /dev/urandom > b%d; sha256sum b%d >> sums",
+			i, i, i, i);
 		assert_int_equal(rig_sh(rig, id, script, NULL), 0);
 		turn(id, "suspend", 200);
 		turn(id, "resume", 200);
@@ -281,7 +286,8 @@ static void one_that_sleeps_by_request_is_not_woken(void **state)
 		{ "DELETE", "/files?path=/tmp/x", NULL, NULL, 409 },
 		{ "GET", "/dirs?path=/", NULL, NULL, 409 },
 		{ "GET", "/fs/stat?path=/", NULL, NULL, 409 },
-		{ "GET", "/tunnel?port=80", "Connection: Upgrade\r\nUpgrade: sbx-tunnel/1\r\n", NULL, 409 },
+		{ "GET", "/tunnel?port=80", "Connection: Upgrade\r\nUpgrade: sbx-tunnel/1\r\n",
+			NULL, 409 },
 		{ "POST", "/run", "Sandbox-Background: 1\r\n", "{\"argv\":[\"true\"]}", 409 },
 		{ "GET", "", NULL, NULL, 200 },
 		{ "GET", "/processes", NULL, NULL, 200 },
@@ -299,10 +305,12 @@ static void one_that_sleeps_by_request_is_not_woken(void **state)
 	assert_int_equal(rig_sh(rig, id, "echo said", NULL), 0);
 	turn(id, "suspend", 200);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		int got = status_of(rows[i].method, rig_path("/v1/sandboxes/%s%s", id, rows[i].path),
-			rows[i].headers, rows[i].body);
+		int got =
+			status_of(rows[i].method, rig_path("/v1/sandboxes/%s%s", id, rows[i].path),
+				rows[i].headers, rows[i].body);
 		if (got != rows[i].want)
-			fail_msg("%s %s: %d, wanted %d", rows[i].method, rows[i].path, got, rows[i].want);
+			fail_msg("%s %s: %d, wanted %d", rows[i].method, rows[i].path, got,
+				rows[i].want);
 	}
 	assert_true(in_state(id, "suspended"));
 	assert_int_equal(events(id, "sandbox.resumed", "request"), 0);
@@ -334,14 +342,15 @@ static void a_sleeping_one_is_counted_in_free_and_not_in_running(void **state)
 
 static void asleep_by_idle_it_answers_from_its_records(void **state)
 {
-	static const char *const reads[] = { "", "/processes", "/processes/1", "/processes/1/output",
-		"/processes/1/output/stdout", "/events", "/metrics" };
+	static const char *const reads[] = { "", "/processes", "/processes/1",
+		"/processes/1/output", "/processes/1/output/stdout", "/events", "/metrics" };
 	const char *id = sleeper(NULL);
 	json_t *o;
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(reads); i++) {
-		int got = status_of("GET", rig_path("/v1/sandboxes/%s%s", id, reads[i]), NULL, NULL);
+		int got =
+			status_of("GET", rig_path("/v1/sandboxes/%s%s", id, reads[i]), NULL, NULL);
 		if (got != 200 && (got != 501 || strcmp(reads[i], "/metrics")))
 			fail_msg("GET %s: %d", reads[i], got);
 	}
@@ -357,7 +366,8 @@ static void asleep_by_idle_it_answers_from_its_records(void **state)
 	end(id);
 }
 
-/* The last frame of an attach to an exited process; without waking the sandbox, whoever put it to sleep. */
+/* The last frame of an attach to an exited process; without waking the sandbox, whoever put it to
+ * sleep. */
 static void an_attach_to_the_past_wakes_nobody(void **state)
 {
 	const char *ids[2] = { tired(NULL), rig_sandbox(rig, NULL) };
@@ -367,7 +377,8 @@ static void an_attach_to_the_past_wakes_nobody(void **state)
 	turn(ids[1], "suspend", 200);
 	asleep(ids[0]);
 	for (int i = 0; i < 2; i++) {
-		int fd = rig_open(rig, "GET", rig_path("/v1/sandboxes/%s/processes/1/attach", ids[i]),
+		int fd = rig_open(rig, "GET",
+			rig_path("/v1/sandboxes/%s/processes/1/attach", ids[i]),
 			"Connection: Upgrade\r\nUpgrade: sbx-stream/1\r\n", NULL, NULL, 0);
 		_cleanup_answer_ struct answer a = httpc_head(fd);
 		unsigned char frames[64];
@@ -396,8 +407,9 @@ static void an_open_stream_keeps_it_awake(void **state)
 		/* long enough that it is awake when the stream is opened */
 		ids[i] = rig_sandbox(rig, "{\"idle_timeout_secs\":3,\"idle_action\":\"suspend\"}");
 		assert_int_equal(rig_sh(rig, ids[i], "yes | head -c 6000000", NULL), 0);
-		fds[i] = rig_open(rig, "GET", rig_path("/v1/sandboxes/%s/processes/1/output", ids[i]),
-			headers[i], NULL, NULL, 0);
+		fds[i] = rig_open(rig, "GET",
+			rig_path("/v1/sandboxes/%s/processes/1/output", ids[i]), headers[i], NULL,
+			NULL, 0);
 		_cleanup_answer_ struct answer a = httpc_head(fds[i]);
 		assert_int_equal(a.status, 200);
 	}
@@ -445,7 +457,8 @@ static void a_change_is_recorded_with_what_it_named(void **state)
 
 static void a_background_request_leaves_it_asleep(void **state)
 {
-	static const char *const gets[] = { "/files?path=/etc/hosts", "/dirs?path=/", "/fs/stat?path=/" };
+	static const char *const gets[] = { "/files?path=/etc/hosts", "/dirs?path=/",
+		"/fs/stat?path=/" };
 	const char *id = sleeper(NULL);
 
 	(void)state;
@@ -456,8 +469,8 @@ static void a_background_request_leaves_it_asleep(void **state)
 	assert_int_equal(status_of("POST", rig_path("/v1/sandboxes/%s/run", id),
 				 "Sandbox-Background: 1\r\n", "{\"argv\":[\"true\"]}"),
 		409);
-	json_decref(rig_json(
-		rig, "PATCH", rig_path("/v1/sandboxes/%s", id), "{\"idle_action\":\"terminate\"}", 200));
+	json_decref(rig_json(rig, "PATCH", rig_path("/v1/sandboxes/%s", id),
+		"{\"idle_action\":\"terminate\"}", 200));
 	assert_true(in_state(id, "suspended"));
 	assert_int_equal(events(id, "sandbox.resumed", "request"), 0);
 	/* it keeps waking on use; the new action counts from the next time on */
@@ -488,8 +501,8 @@ static void use_wakes_it(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(wakings); i++) {
 		const char *id = asleep(ids[i]);
 		const struct waking *w = &wakings[i];
-		int got = status_of(w->method, rig_path("/v1/sandboxes/%s%s", id, w->path), w->headers,
-			w->body);
+		int got = status_of(w->method, rig_path("/v1/sandboxes/%s%s", id, w->path),
+			w->headers, w->body);
 		if (got != w->want)
 			fail_msg("%s %s: %d, wanted %d", w->method, w->path, got, w->want);
 		assert_int_equal(events(id, "sandbox.suspended", "idle"), 1);
@@ -558,8 +571,8 @@ static void a_change_of_the_network_wakes_it(void **state)
 		{ NULL, "{\"network\":{\"mode\":\"allowlist\",\"allow\":[]}}", 403 },
 	};
 	json_t *o = rig_json(rig, "GET", "/v1/capabilities", NULL, 200);
-	bool can = json_is_true(json_object_get(
-		json_object_get(o, "capabilities"), "network_policy_update"));
+	bool can = json_is_true(
+		json_object_get(json_object_get(o, "capabilities"), "network_policy_update"));
 	const char *id, *told;
 
 	(void)state;
@@ -634,7 +647,8 @@ static void a_lifetime_ends_one_that_sleeps(void **state)
 
 /* --- races and trouble ----------------------------------------------------------------------- */
 
-/* Everything at once: each answer is one that the contract knows, and what is left is consistent. */
+/* Everything at once: each answer is one that the contract knows, and what is left is consistent.
+ */
 static void racing_turns_runs_and_ends_agree_in_the_end(void **state)
 {
 	(void)state;
@@ -676,9 +690,10 @@ static void a_fork_bomb_is_stopped_or_set_going_again(void **state)
 	int got;
 
 	(void)state;
-	assert_int_equal(rig_sh(rig, id,
-				 "bomb() { while :; do (bomb) & sleep 0.02; done; }; bomb >/dev/null 2>&1 &",
-				 NULL),
+	assert_int_equal(
+		rig_sh(rig, id,
+			"bomb() { while :; do (bomb) & sleep 0.02; done; }; bomb >/dev/null 2>&1 &",
+			NULL),
 		0);
 	pause_ms(700);
 	got = status_of("POST", rig_path("/v1/sandboxes/%s/suspend", id), NULL, NULL);
@@ -704,8 +719,8 @@ static void asleep_it_outlives_a_server_that_is_killed(void **state)
 	assert_true(in_state(told, "suspended"));
 	assert_true(in_state(idle, "suspended"));
 	assert_true(in_state(awake, "running"));
-	rig_refuses(rig, "POST", rig_path("/v1/sandboxes/%s/run", told), "{\"argv\":[\"true\"]}", 409,
-		"conflict");
+	rig_refuses(rig, "POST", rig_path("/v1/sandboxes/%s/run", told), "{\"argv\":[\"true\"]}",
+		409, "conflict");
 	turn(told, "resume", 200);
 	assert_says(told, "sleep 0.3; " GAP, "1\n");
 	assert_says(idle, "cat /sandbox/home/f", "kept\n");

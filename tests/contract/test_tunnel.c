@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Tunnels to real sandboxes (node contract 14; 27 row 39; 28 row 11; 29.2 rows 9 to 11; case RES-1): what is
- * refused and in which order, both half-closes, what an open one keeps awake, and who closes it. */
+/* Tunnels to real sandboxes (node contract 14; 27 row 39; 28 row 11; 29.2 rows 9 to 11; case
+ * RES-1): what is refused and in which order, both half-closes, what an open one keeps awake, and
+ * who closes it. */
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
@@ -59,8 +60,8 @@ static void end(const char *id)
 /* One try; the status, and the socket when it is 101. */
 static int try(const char *id, const char *port, const char *headers, int *ret_fd)
 {
-	int fd = rig_open(rig, "GET", rig_path("/v1/sandboxes/%s/tunnel?port=%s", id, port), headers,
-		NULL, NULL, 0);
+	int fd = rig_open(rig, "GET", rig_path("/v1/sandboxes/%s/tunnel?port=%s", id, port),
+		headers, NULL, NULL, 0);
 	_cleanup_answer_ struct answer a = httpc_head(fd);
 
 	if (a.status == 101) {
@@ -184,16 +185,19 @@ static void the_guests_end_is_passed_on_and_it_still_listens(void **state)
 	int fd;
 
 	(void)state;
-	serve(id, "nc -l -p 7778 -e sh -c 'echo done; exec >/dev/null 2>&1; wc -c > /tmp/n; touch /tmp/over'");
+	serve(id,
+		"nc -l -p 7778 -e sh -c 'echo done; exec >/dev/null 2>&1; wc -c > /tmp/n; touch /tmp/over'");
 	fd = open_tunnel(id, "7778", UPGRADE);
 	assert_int_equal(recv(fd, got, 5, MSG_WAITALL), 5);
 	assert_string_equal(got, "done\n");
 	httpc_send_bytes(fd, sent, 200000);
 	assert_int_equal(shutdown(fd, SHUT_WR), 0);
-	rig_sh(rig, id, "for i in $(seq 100); do [ -e /tmp/over ] && break; sleep 0.1; done; cat /tmp/n",
+	rig_sh(rig, id,
+		"for i in $(seq 100); do [ -e /tmp/over ] && break; sleep 0.1; done; cat /tmp/n",
 		&out);
 	assert_string_equal(out, "200000\n");
-	assert_int_equal(read_all(fd, got, sizeof(got)), 0); /* both have ended: so has the tunnel */
+	assert_int_equal(
+		read_all(fd, got, sizeof(got)), 0); /* both have ended: so has the tunnel */
 	close(fd);
 	end(id);
 }
@@ -218,7 +222,8 @@ static void a_tunnel_reaches_its_own_sandbox_only(void **state)
 		last = NULL;
 		for (size_t k = 0; k < json_array_size(json_object_get(o, "events")); k++) {
 			json_t *ev = json_array_get(json_object_get(o, "events"), k);
-			if (!strcmp(json_string_value(json_object_get(ev, "type")), "tunnel.opened"))
+			if (!strcmp(json_string_value(json_object_get(ev, "type")),
+				    "tunnel.opened"))
 				last = ev;
 		}
 		assert_int_equal(json_integer_value(json_object_get(last, "port")), 8765);
@@ -258,8 +263,8 @@ static void a_suspend_and_an_end_close_what_is_open(void **state)
 	int fd;
 
 	(void)state;
-	assert_int_equal(rig_sh(rig, id, "(while :; do nc -l -p 9000 -e cat; done) >/dev/null 2>&1 &",
-				 NULL),
+	assert_int_equal(
+		rig_sh(rig, id, "(while :; do nc -l -p 9000 -e cat; done) >/dev/null 2>&1 &", NULL),
 		0);
 	fd = open_tunnel(id, "9000", UPGRADE);
 	assert_true(httpc_silent(fd, 200));
