@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Snapshots and their schedule over HTTP. Taking one is not bound to its client: the thread that serves
- * it goes on to the end, and only the answer is lost. */
+/* Snapshots and their schedule over HTTP. Taking one is not bound to its client: the thread that
+ * serves it goes on to the end, and only the answer is lost. */
 #include "sandboxd/api/call.h"
 
 #include "common/sys/mem.h"

@@ -13,8 +13,9 @@
 #define KEYS_MAX 64
 
 /* Their next user makes new ones. */
-static const char *const secrets[] = { "/var/lib/systemd/random-seed", "/var/lib/urandom/random-seed",
-	"/var/lib/systemd/credential.secret", "/var/lib/NetworkManager/secret_key" };
+static const char *const secrets[] = { "/var/lib/systemd/random-seed",
+	"/var/lib/urandom/random-seed", "/var/lib/systemd/credential.secret",
+	"/var/lib/NetworkManager/secret_key" };
 /* Both name the machine; the second is often a link to the first. */
 static const char *const machine_ids[] = { "/etc/machine-id", "/var/lib/dbus/machine-id" };
 

@@ -48,9 +48,8 @@ int schedule_check(const struct core *c, int64_t every, int64_t keep, struct err
 
 void schedule_arm(struct sandbox *s)
 {
-	s->snapshot_due_ms = s->snapshot_every_secs
-				     ? clock_mono_ms() + s->snapshot_every_secs * 1000
-				     : 0;
+	s->snapshot_due_ms =
+		s->snapshot_every_secs ? clock_mono_ms() + s->snapshot_every_secs * 1000 : 0;
 }
 
 /* Lock held. */

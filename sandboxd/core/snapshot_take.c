@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Taking a snapshot, 16.2. The layer's record is durable before its tree is begun and the snapshot's
- * after the tree is complete: killed anywhere in between, the next start finds a layer that nobody needs
- * and drops it. While it is taken the sandbox may end; the backend keeps its files until this is over. */
+/* Taking a snapshot, 16.2. The layer's record is durable before its tree is begun and the
+ * snapshot's after the tree is complete: killed anywhere in between, the next start finds a layer
+ * that nobody needs and drops it. While it is taken the sandbox may end; the backend keeps its
+ * files until this is over. */
 #include "sandboxd/core/snapshots_internal.h"
 
 #include "common/base/log.h"
@@ -30,7 +31,8 @@ static int may_take(const struct sandbox *s, struct err *e)
 	return 0;
 }
 
-/* Lock held. One reference on each layer of the chain is its own from here on: the sandbox may end. */
+/* Lock held. One reference on each layer of the chain is its own from here on: the sandbox may end.
+ */
 static struct snapshot *new_snapshot(const struct sandbox *s, bool scheduled)
 {
 	struct snapshot *p = calloc(1, sizeof(*p));
@@ -70,8 +72,8 @@ static int begin(struct sandbox *s, bool scheduled, struct snapshot **ret, struc
 	if (rc == 0 && !(*ret = new_snapshot(s, scheduled)))
 		rc = err_set(e, ERR_UNAVAILABLE, "out of memory");
 	if (rc == 0) {
-		s->taking = (struct taking){ .started_ns = (*ret)->created_ns,
-			.scheduled = scheduled };
+		s->taking =
+			(struct taking){ .started_ns = (*ret)->created_ns, .scheduled = scheduled };
 		sandbox_changed(s);
 	}
 	pthread_mutex_unlock(&s->lock);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The table of snapshots and their records. A new one and the surplus that it pushes out are one
- * transaction, and after it one step under the lock: whoever counts finds the same number at all times.
- * Until then the new one is not in the table and those that leave are still shown. */
+ * transaction, and after it one step under the lock: whoever counts finds the same number at all
+ * times. Until then the new one is not in the table and those that leave are still shown. */
 #include "sandboxd/core/snapshots_internal.h"
 
 #include "common/base/log.h"
@@ -211,8 +211,8 @@ static void log_deleted(struct core *c, const struct snapshot *p, const char *re
 		json_pack("{s:s,s:s}", "snapshot", p->id, "reason", reason));
 }
 
-/* The transaction is on the disk: now everybody sees it. The log comes first, so that whoever finds a
- * snapshot finds its event. */
+/* The transaction is on the disk: now everybody sees it. The log comes first, so that whoever finds
+ * a snapshot finds its event. */
 static void show_change(struct core *c, struct change *ch, const char *reason)
 {
 	struct snapshots *t = c->snapshots;
@@ -235,8 +235,8 @@ static void show_change(struct core *c, struct change *ch, const char *reason)
 }
 
 /* Takes what is in the change. */
-static int commit(struct core *c, struct change *ch, uint64_t ticket, const char *reason,
-	struct err *e)
+static int commit(
+	struct core *c, struct change *ch, uint64_t ticket, const char *reason, struct err *e)
 {
 	struct snapshots *t = c->snapshots;
 	int rc = store_wait(c->store, ticket, e);
@@ -377,10 +377,9 @@ json_t *snapshots_json(struct core *c)
 
 static int copy_use(const struct snapshot *p, struct snapshot_use *ret)
 {
-	*ret = (struct snapshot_use){ .chain = p->chain,
-		.cpus = p->cpus,
-		.memory_mb = p->memory_mb,
-		.disk_mb = p->disk_mb };
+	*ret = (struct snapshot_use){
+		.chain = p->chain, .cpus = p->cpus, .memory_mb = p->memory_mb, .disk_mb = p->disk_mb
+	};
 	memcpy(ret->id, p->id, sizeof(ret->id));
 	ret->image = strdup(p->image);
 	if (ret->image && image_env_copy(p->image_env, &ret->image_env) == 0)

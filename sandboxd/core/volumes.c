@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A volume's tree is made before its record and goes after it: a tree without a record is garbage, which
- * the next start's sweep removes. While it is made or deleted its name is taken, but nobody sees it. */
+/* A volume's tree is made before its record and goes after it: a tree without a record is garbage,
+ * which the next start's sweep removes. While it is made or deleted its name is taken, but nobody
+ * sees it. */
 #include "sandboxd/core/core_internal.h"
 
 #include "common/base/log.h"
@@ -150,7 +151,8 @@ static int drop_record(struct core *c, const char *name, struct err *e)
 
 /* --- holders --------------------------------------------------------------------------------- */
 
-/* Calls `each` for every mount there is; stops when it returns true. The registry's lock is held. */
+/* Calls `each` for every mount there is; stops when it returns true. The registry's lock is held.
+ */
 static bool any_mount(struct registry *r,
 	bool (*each)(void *arg, const struct sandbox *s, const struct sandbox_volume *m), void *arg)
 {
@@ -227,8 +229,7 @@ static json_t *volume_json(const struct volume *p)
 static int check_body(const struct core *c, const struct volume_body *b, struct err *e)
 {
 	if (!core_cap(c, CAP_VOLUMES))
-		return err_set(
-			e, ERR_UNSUPPORTED, "this server lacks the capability for volumes");
+		return err_set(e, ERR_UNSUPPORTED, "this server lacks the capability for volumes");
 	if (!b->name || !name_ok(b->name))
 		return err_set(e, ERR_INVALID_REQUEST,
 			"name must be 1 to 63 lower-case letters, digits and dashes, and not start "
@@ -292,7 +293,8 @@ int volumes_create(struct core *c, const struct volume_body *body, json_t **ret,
 	return rc;
 }
 
-/* The writer, if there is one; else the sandbox with the smallest id, so that two listings agree. */
+/* The writer, if there is one; else the sandbox with the smallest id, so that two listings agree.
+ */
 static bool note_holder(void *arg, const struct sandbox *s, const struct sandbox_volume *m)
 {
 	struct volume *p = find(arg, m->name);
@@ -396,8 +398,7 @@ static int resolve_one(struct volumes *v, const struct volume_mount_body *b,
 	snprintf(ret->name, sizeof(ret->name), "%s", b->name);
 	ret->at.num = p->num;
 	ret->at.read_only = b->read_only;
-	if (snprintf(ret->at.path, sizeof(ret->at.path), "%s", b->path) <
-		(int)sizeof(ret->at.path))
+	if (snprintf(ret->at.path, sizeof(ret->at.path), "%s", b->path) < (int)sizeof(ret->at.path))
 		return 0;
 	return err_set(e, ERR_INVALID_REQUEST, "volumes: the path for \"%s\" is too long", b->name);
 }

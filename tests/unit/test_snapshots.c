@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Snapshots, forks and schedules (node contract, 16 and 17) as the core decides about them, on a backend
- * whose snapshots can be held open and made to fail. */
+/* Snapshots, forks and schedules (node contract, 16 and 17) as the core decides about them, on a
+ * backend whose snapshots can be held open and made to fail. */
 #include "tests/support/double.h"
 
 #include "sandboxd/core/clock.h"
@@ -438,8 +438,7 @@ static void many_forks_at_once_while_the_snapshot_is_deleted(void **state)
 	(void)state;
 	assert_int_equal(take(s, fork_from), ERR_NONE);
 	for (size_t i = 0; i < FORKS; i++) {
-		assert_int_equal(
-			pthread_create(&t[i], NULL, fork_thread, (void *)(uintptr_t)i), 0);
+		assert_int_equal(pthread_create(&t[i], NULL, fork_thread, (void *)(uintptr_t)i), 0);
 		if (i == FORKS / 2)
 			assert_int_equal(snapshot_delete(rig.core, fork_from, NULL), 0);
 	}
@@ -658,8 +657,7 @@ static void a_restart_keeps_or_removes_them(void **state)
 			assert_int_equal(s->snapshot_every_secs, 3600);
 			assert_int_equal(s->snapshot_keep, 2);
 			assert_true(s->snapshot_due_ms > clock_mono_ms());
-			assert_int_equal(
-				fork_of(id, (struct create_body){ 0 }, &fork), ERR_NONE);
+			assert_int_equal(fork_of(id, (struct create_body){ 0 }, &fork), ERR_NONE);
 			end(fork);
 			end(s);
 			assert_int_equal(snapshot_delete(rig.core, id, NULL), 0);

@@ -36,8 +36,7 @@ static enum err_code make(const char *name, int64_t size)
 	return ERR_NONE;
 }
 
-static enum err_code delete(const char *name)
-{
+static enum err_code delete (const char *name) {
 	struct err e = ERR_NULL;
 
 	return volumes_delete(rig.core, name, &e) < 0 ? e.code : ERR_NONE;
@@ -110,10 +109,10 @@ static void bodies_are_checked_in_order(void **state)
 		if (make(rows[i].name, rows[i].size) != rows[i].want)
 			fail_msg("row %zu", i);
 	assert_int_equal(there(), 3);
-	assert_int_equal(delete("none"), ERR_NOT_FOUND);
-	assert_int_equal(delete("Bad_Name"), ERR_NOT_FOUND);
-	assert_int_equal(delete("good"), ERR_NONE);
-	assert_int_equal(delete("good"), ERR_NOT_FOUND);
+	assert_int_equal(delete ("none"), ERR_NOT_FOUND);
+	assert_int_equal(delete ("Bad_Name"), ERR_NOT_FOUND);
+	assert_int_equal(delete ("good"), ERR_NONE);
+	assert_int_equal(delete ("good"), ERR_NOT_FOUND);
 	assert_int_equal(there(), 2);
 }
 
@@ -158,7 +157,7 @@ static void one_writer_or_many_readers(void **state)
 	assert_string_equal(holder("v"), a->id);
 	assert_int_equal(mount("v", false, &none), ERR_CONFLICT);
 	assert_int_equal(mount("v", true, &none), ERR_CONFLICT);
-	assert_int_equal(delete("v"), ERR_CONFLICT);
+	assert_int_equal(delete ("v"), ERR_CONFLICT);
 	end(a);
 	assert_string_equal(holder("v"), "");
 	assert_int_equal(mount("v", true, &a), ERR_NONE);
@@ -166,9 +165,9 @@ static void one_writer_or_many_readers(void **state)
 	assert_int_equal(mount("v", false, &none), ERR_CONFLICT);
 	end(a);
 	assert_string_equal(holder("v"), b->id);
-	assert_int_equal(delete("v"), ERR_CONFLICT);
+	assert_int_equal(delete ("v"), ERR_CONFLICT);
 	end(b);
-	assert_int_equal(delete("v"), ERR_NONE);
+	assert_int_equal(delete ("v"), ERR_NONE);
 }
 
 static void a_create_that_fails_gives_its_volume_back(void **state)
@@ -214,7 +213,7 @@ static void a_volume_is_free_when_no_process_of_its_holder_runs(void **state)
 	assert_int_equal(pthread_create(&t, NULL, end_thread, s), 0);
 	double_wait(is_terminated, s);
 	assert_int_equal(mount("v", false, &next), ERR_CONFLICT);
-	assert_int_equal(delete("v"), ERR_CONFLICT);
+	assert_int_equal(delete ("v"), ERR_CONFLICT);
 	double_set(&w->hold_end, false);
 	pthread_join(t, NULL);
 	assert_int_equal(mount("v", false, &next), ERR_NONE);
@@ -270,8 +269,7 @@ static void of_many_that_make_one_volume_one_does(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < RACERS; i++)
-		assert_int_equal(
-			pthread_create(&t[i], NULL, make_thread, (void *)(uintptr_t)i), 0);
+		assert_int_equal(pthread_create(&t[i], NULL, make_thread, (void *)(uintptr_t)i), 0);
 	for (size_t i = 0; i < RACERS; i++)
 		pthread_join(t[i], NULL);
 	for (size_t i = 0; i < RACERS; i++)
