@@ -6,6 +6,7 @@
 #include "sandboxd/core/core_internal.h"
 
 #include "common/base/log.h"
+#include "common/sys/fault.h"
 #include "common/sys/mem.h"
 #include "sandboxd/core/clock.h"
 
@@ -63,6 +64,7 @@ static int wake(struct sandbox *s, const char *reason, uint64_t *ret_ticket, str
 {
 	if (turn(s, TURN_WAKE, e) < 0)
 		return -1;
+	fault_point("sandbox-thawed");
 	s->state = SBX_RUNNING;
 	s->idle_suspended = false;
 	s->idle_since_ms = use_now(s) ? 0 : clock_mono_ms();
@@ -76,6 +78,7 @@ static int sleep_now(struct sandbox *s, bool idle, uint64_t *ret_ticket, struct 
 {
 	if (turn(s, TURN_SLEEP, e) < 0)
 		return -1;
+	fault_point("sandbox-frozen");
 	s->state = SBX_SUSPENDED;
 	s->idle_suspended = idle;
 	registry_running(&s->core->reg, -1);

@@ -733,6 +733,47 @@ static void asleep_it_outlives_a_server_that_is_killed(void **state)
 	free(awake);
 }
 
+/* Killed between the freezer and the record, the next server makes the one agree with the other. */
+static void killed_in_between_it_is_what_its_record_says(void **state)
+{
+	static const struct {
+		const char *point, *verb, *then;
+	} rows[] = {
+		{ "sandbox-frozen", "suspend", "running" },
+		{ "sandbox-thawed", "resume", "suspended" },
+	};
+	static const struct rig_conf conf = { .linux_backend = true };
+	struct rig *outer = rig;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		const char *id;
+		setenv("SBX_FAULT", rows[i].point, 1);
+		rig = rig_new(&conf);
+		unsetenv("SBX_FAULT");
+		id = rig_sandbox(rig, NULL);
+		start_ticker(id);
+		if (!strcmp(rows[i].verb, "resume"))
+			turn(id, "suspend", 200);
+		assert_int_equal(status_of("POST",
+					 rig_path("/v1/sandboxes/%s/%s", id, rows[i].verb), NULL, NULL),
+			0);
+		rig_stop(rig);
+		rig_start(rig);
+		assert_true(in_state(id, rows[i].then));
+		if (!strcmp(rows[i].then, "suspended")) {
+			pause_ms(1500);
+			turn(id, "resume", 200);
+			assert_says(id, "sleep 0.3; " GAP, "1\n");
+		} else {
+			assert_says(id, "rm /tmp/ticks", "");
+			rig_wait(ticks, (void *)(uintptr_t)id, 8000);
+		}
+		rig_free(rig);
+	}
+	rig = outer;
+}
+
 static void a_server_that_keeps_none_ends_those_asleep_too(void **state)
 {
 	static const char *const args[] = { "--no-keep-sandboxes", NULL };
@@ -775,6 +816,7 @@ int main(void)
 		cmocka_unit_test(racing_turns_runs_and_ends_agree_in_the_end),
 		cmocka_unit_test(a_fork_bomb_is_stopped_or_set_going_again),
 		cmocka_unit_test(asleep_it_outlives_a_server_that_is_killed),
+		cmocka_unit_test(killed_in_between_it_is_what_its_record_says),
 		cmocka_unit_test(a_server_that_keeps_none_ends_those_asleep_too),
 	};
 
