@@ -83,6 +83,7 @@ struct broker {
 	struct job *jobs;
 	uint64_t sweep_tag;
 	int sweep_left;
+	bool removed;    /* something of the pool, since it was reclaimed last */
 	int64_t pool_ms; /* when the pool is looked at next */
 };
 

@@ -140,6 +140,11 @@ int btrfs_unallocated(int dir, int64_t *ret)
 	return 0;
 }
 
+int btrfs_sync(int dir)
+{
+	return ioctl(dir, BTRFS_IOC_SYNC) < 0 ? -errno : 0;
+}
+
 int btrfs_resize_max(int dir)
 {
 	struct btrfs_ioctl_vol_args a = { .name = "1:max" };

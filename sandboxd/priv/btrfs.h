@@ -24,6 +24,7 @@ int btrfs_charged(const char *fsid, int subvol, int64_t *used, int64_t *limit);
 /* Counters of subvolumes that are gone; those of data that a snapshot still holds stay. */
 void btrfs_quota_clean(int dir);
 int btrfs_resize_max(int dir);
+int btrfs_sync(int dir); /* all of it; and what was deleted is cleared away next */
 /* Bytes of the device that are given to nothing yet. */
 int btrfs_unallocated(int dir, int64_t *ret);
 

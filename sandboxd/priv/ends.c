@@ -190,6 +190,7 @@ static void sweep_done(struct broker *b)
 
 static void ended(struct broker *b, struct job *j)
 {
+	b->removed = true;
 	if (j->has_block)
 		box_block_free(&b->blocks, j->block);
 	answer_all(b, j);

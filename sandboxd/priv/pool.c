@@ -181,18 +181,31 @@ void pool_close(struct area_store *s, bool forget)
 		(void)unlinkat(s->priv, NAME, 0);
 }
 
-bool pool_wants(const struct area_store *s)
+enum pool_state pool_look(const struct area_store *s)
 {
-	int64_t unallocated = s->unit, total;
+	int64_t unallocated = s->unit, avail;
 	struct statvfs st;
 
 	if (s->image < 0 || fstatvfs(s->pool, &st) < 0)
-		return false;
+		return POOL_FINE;
+	avail = (int64_t)((uint64_t)st.f_bavail * st.f_frsize);
 	(void)btrfs_unallocated(s->pool, &unallocated);
 	/* Its tables need room, too, that no file holds. */
-	if ((int64_t)((uint64_t)st.f_bavail * st.f_frsize) >= s->unit && unallocated >= s->unit / 8)
-		return false;
+	if (avail >= s->unit && unallocated >= s->unit / 8)
+		return POOL_FINE;
+	return avail < s->unit / 2 || unallocated < s->unit / 16 ? POOL_URGENT : POOL_LOW;
+}
+
+bool pool_may_grow(const struct area_store *s)
+{
+	int64_t total;
+
 	return host_room(s->priv, &total) >= UNIT_MIN / 2;
+}
+
+int pool_reclaim(const struct area_store *s)
+{
+	return btrfs_sync(s->pool);
 }
 
 int pool_grow(const struct area_store *s, struct fail *f)

@@ -13,8 +13,12 @@ bool pool_exists(int priv);
 int pool_open(struct area_store *s, struct fail *f);
 /* forget: it was made just now and is of no use. */
 void pool_close(struct area_store *s, bool forget);
-/* Is it time to grow, and is there room? */
-bool pool_wants(const struct area_store *s);
+enum pool_state { POOL_FINE, POOL_LOW, POOL_URGENT };
+enum pool_state pool_look(const struct area_store *s);
+bool pool_may_grow(const struct area_store *s); /* has the host room? */
+/* What was removed is given back by the file system when it comes to it, up to half a minute later: this
+ * makes it come to it. */
+int pool_reclaim(const struct area_store *s);
 int pool_grow(const struct area_store *s, struct fail *f);
 
 #endif

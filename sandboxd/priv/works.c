@@ -14,6 +14,7 @@
 #define WORKS_AT_ONCE 6
 #define POOL_MS       250
 #define POOL_RETRY_MS 10000
+#define RECLAIM_MS    1000
 
 static void clear_work(const struct build_env *env, const struct work *w, struct work_result *ret)
 {
@@ -28,6 +29,14 @@ static void grow_work(const struct build_env *env, const struct work *w, struct 
 	(void)pool_grow(&env->areas, &ret->fail);
 }
 
+static void reclaim_work(
+	const struct build_env *env, const struct work *w, struct work_result *ret)
+{
+	(void)w;
+	(void)ret;
+	(void)pool_reclaim(&env->areas);
+}
+
 typedef void work_fn(const struct build_env *env, const struct work *w, struct work_result *ret);
 static const struct {
 	uint32_t op;
@@ -35,6 +44,7 @@ static const struct {
 } table[] = {
 	{ WORK_CLEAR, clear_work },
 	{ WORK_GROW, grow_work },
+	{ WORK_RECLAIM, reclaim_work },
 	{ PRIV_SNAPSHOT, seal_work },
 	{ PRIV_LAYER_DROP, layer_drop_work },
 	{ PRIV_VOLUME_MAKE, volume_make_work },
@@ -62,6 +72,8 @@ static void finish(struct broker *b, struct job *j, const struct work_result *r)
 	explicit_bzero(j->work.secret, sizeof(j->work.secret));
 	broker_answer(b, j->op, j->tag, &r->fail, &a);
 	j->done = true;
+	if (j->op == PRIV_LAYER_DROP || j->op == PRIV_VOLUME_DROP)
+		b->removed = true;
 	if (j->op == WORK_GROW && r->fail.sys) {
 		fprintf(stderr, "<warn> sbx-priv: %s\n", r->fail.text);
 		b->pool_ms = broker_now_ms() + POOL_RETRY_MS;
@@ -301,25 +313,43 @@ void works_sweep(struct broker *b)
 
 /* --- the pool -------------------------------------------------------------------------------- */
 
-static bool is_growing(const struct broker *b)
+static bool is_tended(const struct broker *b)
 {
 	for (const struct job *j = b->jobs; j; j = j->next)
-		if (j->kind == JOB_WORK && !j->done && j->op == WORK_GROW)
+		if (j->kind == JOB_WORK && !j->done && (j->op == WORK_GROW || j->op == WORK_RECLAIM))
 			return true;
 	return false;
+}
+
+/* What sandboxes that are gone have left is used again before more is taken from the host. */
+static uint32_t tend(struct broker *b)
+{
+	enum pool_state state = pool_look(&b->env.areas);
+	bool may_grow;
+
+	if (state == POOL_FINE)
+		return 0;
+	may_grow = pool_may_grow(&b->env.areas);
+	if (may_grow && (state == POOL_URGENT || !b->removed))
+		return WORK_GROW;
+	if (!b->removed && !may_grow)
+		b->pool_ms += RECLAIM_MS; /* a guest may have removed something */
+	b->removed = false;
+	return WORK_RECLAIM;
 }
 
 void works_pool(struct broker *b)
 {
 	int64_t now = broker_now_ms();
 	struct job *j;
+	uint32_t op;
 
 	if (b->env.areas.pool < 0 || b->front < 0 || now < b->pool_ms)
 		return;
 	b->pool_ms = now + POOL_MS;
-	if (is_growing(b) || !pool_wants(&b->env.areas) || !(j = broker_job(b, JOB_WORK)))
-		return;
-	j->op = j->work.op = WORK_GROW;
+	op = is_tended(b) ? 0 : tend(b);
+	if (op && (j = broker_job(b, JOB_WORK)))
+		j->op = j->work.op = op;
 }
 
 int works_pool_ms(const struct broker *b)

@@ -8,7 +8,8 @@
 #include "sandboxd/priv/build.h"
 
 enum { WORK_CLEAR = PRIV_OP_COUNT, /* what a sweep has taken out of sight is removed */
-	WORK_GROW /* the pool */ };
+	WORK_GROW,    /* the pool */
+	WORK_RECLAIM /* what was removed from it */ };
 struct work {
 	uint32_t op;  /* of the request, or one of the broker's own */
 	uint32_t num; /* of the layer or volume */

@@ -1,0 +1,94 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# Where disks lie: a state directory on a small ext4 that gets full, on a btrfs, with a pool that is broken;
+# and what the API says of a disk whose file system does not know its size.
+
+load records
+
+setup() { records_setup; }
+teardown() {
+	records_teardown
+	[ -n "${IMG:-}" ] || return 0
+	# the broker clears away for a moment after the server's end
+	await 100 eval '! mountpoint -q "$D/state" || umount "$D/state" 2>/dev/null'
+	rm -rf --one-file-system "$D"
+}
+
+# host_on MIB MKFS...: the state directory is a file system of that size
+host_on() {
+	IMG=$D/host.img
+	truncate -s "$1M" "$IMG"
+	shift
+	"$@" "$IMG" >/dev/null
+	mkdir -p "$D/state"
+	mount -o loop "$IMG" "$D/state"
+	chmod 700 "$D/state"
+}
+provider() { grep -o 'disk areas [a-z0-9]*' "$D/log" | tail -n1; }
+pool_mb() { echo $(($(stat -c %s "$D/state/priv/pool.btrfs") >> 20)); }
+host_free_mb() { df -m --output=avail "$D/state" | tail -n1 | tr -d ' '; }
+
+@test "the pool grows while the host has room, and a full one refuses writes and nothing else" {
+	host_on 1000 mkfs.ext4 -q -F
+	start
+	[ "$(provider)" = "disk areas btrfs" ]
+	a=$(new '{"disk_mb":4000}') b=$(new '{"disk_mb":300}')
+	before=$(pool_mb)
+	[ "$before" -lt 600 ]
+	# more than all of the host's space; the reason is the pool's, not the sandbox's own limit
+	guest "$a" 'dd if=/dev/zero of=big bs=1M count=2000 2>&1 | grep -o "No space left on device"' | grep -q No
+	[ "$(pool_mb)" -gt "$((before * 2))" ]
+	[ "$(host_free_mb)" -ge 30 ]
+	# the other one lives on, can read and run, and the server keeps records
+	[ "$(guest "$b" 'cat /etc/hostname >/dev/null; echo alive')" = alive ]
+	[ "$(code PATCH "/v1/sandboxes/$b" '{"labels":{"k":"v"}}')" = 200 ]
+	[ "$(code DELETE "/v1/sandboxes/$a")" = 204 ]
+	await 100 eval '[ "$(guest "$b" "dd if=/dev/zero of=big bs=1M count=100 2>/dev/null && echo room; rm -f big")" = room ]'
+	# no device error was met on the way
+	! dmesg 2>/dev/null | tail -n 50 | grep -E "BTRFS (error|critical).*$(losetup -nO NAME -j "$D/state/priv/pool.btrfs" | sed 's#/dev/##' | tr -d ' ')"
+}
+
+@test "a state directory on btrfs needs no pool" {
+	host_on 2000 mkfs.btrfs -q -f
+	start
+	[ "$(provider)" = "disk areas btrfs" ]
+	[ ! -e "$D/state/priv/pool.btrfs" ]
+	a=$(new '{"disk_mb":100}')
+	[ "$(guest "$a" 'dd if=/dev/zero of=big bs=1M count=200 2>/dev/null; echo $?; rm big; echo kept > f')" = 1 ]
+	s=$(snap "$a")
+	f=$(fork "$s")
+	[ "$(cat_ "$f" /sandbox/home/f)" = kept ]
+	[ "$(code DELETE "/v1/sandboxes/$a")" = 204 ]
+	[ "$(code DELETE "/v1/sandboxes/$f")" = 204 ]
+	[ "$(code DELETE "/v1/snapshots/$s")" = 204 ]
+	agree
+	await 100 eval '[ -z "$(ls "$D/state/priv/sealed")" ] && ! ls "$D/state/priv/areas" | grep -q ^sbx_'
+}
+
+@test "a pool that cannot be used ends the start with its name; without it by name the server runs" {
+	mkdir -p "$D/state/priv"
+	chmod 700 "$D/state" "$D/state/priv"
+	echo junk >"$D/state/priv/pool.btrfs"
+	! start 2>/dev/null
+	grep -q 'pool.btrfs cannot be used' "$D/log"
+	[ "$(cat "$D/state/priv/pool.btrfs")" = junk ]
+	start --disk-provider loop
+	a=$(new)
+	[ "$(guest "$a" 'echo runs')" = runs ]
+}
+
+@test "what is free on a disk is the disk's own, whichever way it is made" {
+	for p in btrfs loop; do
+		start --disk-provider $p
+		a=$(new '{"disk_mb":200}')
+		guest "$a" 'dd if=/dev/urandom of=f bs=1M count=60 2>/dev/null; sync'
+		s=$(get "/v1/sandboxes/$a/fs/statfs?path=/sandbox/home")
+		jq -e '.blocks * .bsize / 1048576 | . > 150 and . <= 200' <<<"$s"
+		jq -e '(.blocks - .bfree) * .bsize / 1048576 | . >= 60 and . < 80' <<<"$s"
+		# a folder in memory is as large as it is
+		jq -e '.blocks * .bsize / 1048576 | . > 200' <<<"$(get "/v1/sandboxes/$a/fs/statfs?path=/tmp")"
+		[ "$(code DELETE "/v1/sandboxes/$a")" = 204 ]
+		stop
+		rm -rf --one-file-system "$D/state"
+	done
+}
