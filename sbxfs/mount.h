@@ -101,6 +101,7 @@ struct req {
 	uint64_t start_ms;
 	bool acts;    /* changes something: counts as use of the sandbox */
 	bool patient; /* may last by design: no deadline, ends at once when interrupted */
+	bool aside;   /* nobody waits for it: its failure does not make the mount "down" */
 	const atomic_bool *stop; /* when given and true, the request is given up */
 	const char *op;
 	char box[SBX_ID_MAX];

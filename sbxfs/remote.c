@@ -179,6 +179,8 @@ int remote_send(struct req *q, const char *method, char *path, struct sbx_reques
 		came_up(m, ret->instance);
 	else if (q->err.status > 0)
 		came_up(m, "");
+	else if (q->aside)
+		;
 	else if (q->err.sys == EHOSTDOWN || q->err.sys == ETIMEDOUT || q->err.sys == ECONNREFUSED)
 		went_down(m);
 	if (rc == 0)

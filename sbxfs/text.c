@@ -90,12 +90,12 @@ static void json_dump_safe(struct text *t, const json_t *v, size_t flags)
 
 void txt_json(struct text *t, const json_t *v)
 {
-	json_dump_safe(t, v, JSON_INDENT(2));
+	json_dump_safe(t, v, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
 }
 
 void txt_json_line(struct text *t, const json_t *v)
 {
-	json_dump_safe(t, v, JSON_COMPACT);
+	json_dump_safe(t, v, JSON_COMPACT | JSON_REAL_PRECISION(15));
 }
 
 void txt_safe(struct text *t, const char *s, size_t max)

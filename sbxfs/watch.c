@@ -92,13 +92,14 @@ static bool on_data(void *arg, const void *buf, size_t len)
 
 static void follow(struct watch *w)
 {
-	struct req q = { .m = w->m, .op = "watch", .patient = true, .stop = &w->stop,
+	struct req q = { .m = w->m, .op = "watch", .patient = true, .aside = true, .stop = &w->stop,
 		.start_ms = now_ms() };
 	struct sink s = { .q = &q, .w = w };
 	struct sbx_request r = { .on_data = on_data, .arg = &s, .timeout_ms = SILENCE_MS };
 	_cleanup_response_ struct sbx_response resp = { 0 };
 
-	if (remote_has(&q, CAP_LIST_WATCH))
+	/* Whether a server is back is tried by those who want something of it. */
+	if (!remote_is_down(w->m) && remote_has(&q, CAP_LIST_WATCH))
 		(void)remote_send(&q, "GET", sbx_path("/v1/sandboxes?watch=1"), &r, &resp);
 	atomic_store(&w->m->watched, false);
 	txt_fini(&s.line);

@@ -38,7 +38,7 @@ setup() { fs_setup; }
 	refused "File exists" mv -T --no-clobber "$M/other" "$M/behind" || refused "File exists" \
 		python3 -c 'import os,sys; os.rename(sys.argv[1], sys.argv[2])' "$M/other" "$M/behind"
 	refused "Invalid argument" mkdir "$M/Not_A_Name"
-	refused "Invalid argument" mkdir "$M/images"
+	refused "Invalid argument" mkdir "$M/templates"
 	refused "File exists" mkdir "$M/new"
 	rmdir "$M/other" "$M/behind"
 }
