@@ -85,9 +85,8 @@ static int follow(struct cli *c)
 	struct sbx_sandbox box;
 	char last[64] = "";
 	struct sbx_error e;
+	bool begun = c->json;
 
-	if (!c->json)
-		put_row(NULL);
 	for (;;) {
 		_cleanup_json_ json_t *v = NULL;
 		/* Its state first, so that the last samples of one that ended are still shown. */
@@ -95,6 +94,9 @@ static int follow(struct cli *c)
 			return fail(&e);
 		if (ask_json(c, "GET", sbx_path("/v1/sandboxes/%s/metrics", box.id), NULL, &v) < 0)
 			return 1;
+		if (!begun)
+			put_row(NULL);
+		begun = true;
 		put_new(c, json_object_get(v, "samples"), last, sizeof(last));
 		if (!strcmp(box.state, "terminated"))
 			return 0;

@@ -155,6 +155,18 @@ teardown_file() { cli_stop; }
 	fi
 }
 
+@test "every verb that this server cannot serve says so, exit code 1" {
+	for words in "suspend box" "resume box" "snapshot take box" "fork box" "fork snp_0123456789abcdef" \
+		"schedule box --every 600" "volume ls" "volume create data" "volume rm data" "image pull busybox" \
+		"image rm base" "metrics box" "metrics -f box" "network box open" "network box --allow a.b"; do
+		run sbx $words
+		[ "$status" -eq 1 ] || { echo "$words: $status $output"; false; }
+		[[ $output == "sbx: "* && ${#lines[@]} -eq 1 ]] || { echo "$words: $output"; false; }
+	done
+	run sbx snapshot ls
+	[ "$status" -eq 0 ]
+}
+
 @test "api sends any request" {
 	run sbx api GET /v1/health
 	[ "$output" = '{"status":"ok"}' ]
