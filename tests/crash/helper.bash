@@ -70,7 +70,8 @@ leftovers() {
 	echo "processes $(find "$root" -name cgroup.procs -exec cat {} + 2>/dev/null | wc -l)"
 	echo "groups $(find /sys/fs/cgroup -type d -path "*/$(basename "$root")/*" | wc -l)"
 	echo "loops $(losetup -nO BACK-FILE 2>/dev/null | grep -c "$T/state" || true)"
-	echo "areas $(find "$T/state/priv/areas" -mindepth 1 -maxdepth 1 | wc -l)"
+	# where the provider keeps them: a pool is mounted in the broker's namespace only
+	echo "areas $(find "$T/state/priv/areas" "/proc/$(broker_of)/root$T/state/priv/pool/areas" -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)"
 	echo "boxes $(find "$T/state/priv/boxes" -mindepth 1 -maxdepth 1 -name 'sbx_*' | wc -l)"
 	echo "mounts $(grep -c "$T/state" /proc/self/mountinfo || true)"
 }
