@@ -20,11 +20,13 @@
 
 #define TEXT_MAX   16384
 #define LOOP_MAJOR 7
+#define SHORT_READ 2048
 
 enum figure { CPU_NS, MEMORY, MEMORY_LIMIT, DISK_READ, DISK_WRITE, PROCESSES };
 _Static_assert(PROCESSES + 1 == CG_FIGURES, "the order of struct backend_meter");
 
-/* The whole of a small file, or as much as fits. */
+/* The whole of a small file, or as much as fits. These files come in lines, and the kernel fills a
+ * page with them while there are more: what is much shorter is the end. */
 static int text_of(int dir, const char *group, const char *file, char *buf, size_t size)
 {
 	char path[PATH_MAX];
@@ -36,8 +38,10 @@ static int text_of(int dir, const char *group, const char *file, char *buf, size
 	_cleanup_close_ int fd = openat(dir, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
 		return -errno;
-	while ((n = read(fd, buf + len, size - 1 - (size_t)len)) > 0)
-		len += n;
+	do {
+		n = read(fd, buf + len, size - 1 - (size_t)len);
+		len += n > 0 ? n : 0;
+	} while (n >= SHORT_READ);
 	buf[len] = 0;
 	return n < 0 ? -errno : 0;
 }

@@ -123,6 +123,27 @@ succeeded() { [ -n "$(status last_push_at)" ]; }
 	wait_for 30 failed_with 'within 10 seconds\|does not resolve'
 }
 
+newest() { api "/v1/sandboxes/$S/metrics?last=1" | jq ".samples[-1].$1"; }
+above() { [ "$(newest "$1")" -ge "$2" ]; }
+
+@test "the bytes of a sandbox's network are in its usage" {
+	new "$(allow ok.test)"
+	wait_for 10 above net_rx_bytes 0
+	[ "$(newest net_rx_bytes)" -lt 1000 ]
+	[ "$(guest 'wget -q -O - http://ok.test/big/3000000 | wc -c')" = 3000000 ]
+	wait_for 15 above net_rx_bytes 3000000
+	[ "$(newest net_rx_bytes)" -lt 3100000 ]
+	guest 'head -c 2000000 /dev/zero | nc -w 5 ok.test 8'
+	wait_for 15 above net_tx_bytes 2000000
+	[ "$(newest net_tx_bytes)" -lt 2100000 ]
+	# a pause of the network starts no count anew
+	patch "/v1/sandboxes/$S" '{"network":{"mode":"none"}}' >/dev/null
+	patch "/v1/sandboxes/$S" "{\"network\":$(allow ok.test)}" >/dev/null
+	[ "$(guest 'wget -q -O - http://ok.test/big/1000000 | wc -c')" = 1000000 ]
+	wait_for 15 above net_rx_bytes 4000000
+	[ "$(newest net_rx_bytes)" -lt 4200000 ]
+}
+
 @test "nothing of it is in the log, and no proxy or other login was used" {
 	box nowhere.test
 	wait_for 20 failed_with 'does not resolve'
