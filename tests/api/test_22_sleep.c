@@ -92,23 +92,9 @@ static int stop(void **state)
 
 /* --- small words ----------------------------------------------------------------------------- */
 
-static bool in_state(const char *id, const char *want)
-{
-	json_t *o = rig_json(rig, "GET", rig_path("/v1/sandboxes/%s", id), NULL, 200);
-	bool is = !strcmp(json_string_value(json_object_get(o, "state")), want);
-
-	json_decref(o);
-	return is;
-}
-
 static bool is_asleep(void *id)
 {
-	return in_state(id, "suspended");
-}
-
-static void end(const char *id)
-{
-	json_decref(rig_json(rig, "DELETE", rig_path("/v1/sandboxes/%s", id), NULL, 204));
+	return rig_in_state(rig, id, "suspended");
 }
 
 static int events(const char *id, const char *type)
@@ -154,13 +140,6 @@ static int answer_of(struct asked *a)
 	return a->status;
 }
 
-static void pause_ms(int ms)
-{
-	struct timespec ts = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L };
-
-	nanosleep(&ts, NULL);
-}
-
 #define TRUE_RUN "{\"argv\":[\"true\"]}"
 
 static const char *sleeper(void)
@@ -185,14 +164,14 @@ static void all_who_wake_it_wait_for_one_resume(void **state)
 		ask(&a[i], i % 2 ? "GET" : "POST", id, i % 2 ? "/dirs?path=/tmp" : "/run",
 			i % 2 ? NULL : TRUE_RUN);
 	await_call(false);
-	pause_ms(100); /* for the others to come */
-	assert_true(in_state(id, "suspended"));
+	rig_pause(100); /* for the others to come */
+	assert_true(rig_in_state(rig, id, "suspended"));
 	set(&hand.hold[0], false);
 	for (size_t i = 0; i < ARRAY_LEN(a); i++)
 		assert_int_equal(answer_of(&a[i]), 200);
 	assert_int_equal(calls(false), before + 1);
 	assert_int_equal(events(id, "sandbox.resumed"), 1);
-	end(id);
+	rig_end(rig, id);
 }
 
 static void a_resume_that_fails_is_the_answer_of_all_who_wait(void **state)
@@ -207,17 +186,17 @@ static void a_resume_that_fails_is_the_answer_of_all_who_wait(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(a); i++)
 		ask(&a[i], "POST", id, "/run", TRUE_RUN);
 	await_call(false);
-	pause_ms(150);
+	rig_pause(150);
 	set(&hand.hold[0], false);
 	for (size_t i = 0; i < ARRAY_LEN(a); i++)
 		assert_int_equal(answer_of(&a[i]), 503);
 	assert_true(calls(false) - before < (int)ARRAY_LEN(a)); /* one, but for who came late */
-	assert_true(in_state(id, "suspended"));
+	assert_true(rig_in_state(rig, id, "suspended"));
 	assert_int_equal(events(id, "sandbox.resumed"), 0);
 	rig_refuses(rig, "POST", rig_path("/v1/sandboxes/%s/resume", id), NULL, 503, "unavailable");
 	set(&hand.fail[0], false);
 	assert_int_equal(rig_sh(rig, id, "true", NULL), 0);
-	end(id);
+	rig_end(rig, id);
 }
 
 static void a_suspend_that_fails_leaves_it_running(void **state)
@@ -229,10 +208,10 @@ static void a_suspend_that_fails_leaves_it_running(void **state)
 	rig_refuses(
 		rig, "POST", rig_path("/v1/sandboxes/%s/suspend", id), NULL, 503, "unavailable");
 	set(&hand.fail[1], false);
-	assert_true(in_state(id, "running"));
+	assert_true(rig_in_state(rig, id, "running"));
 	assert_int_equal(rig_sh(rig, id, "true", NULL), 0);
 	assert_int_equal(events(id, "sandbox.suspended"), 0);
-	end(id);
+	rig_end(rig, id);
 }
 
 /* The idle timeout tries again after another one, and does not end the sandbox instead. */
@@ -245,12 +224,12 @@ static void an_idle_one_that_cannot_sleep_goes_on(void **state)
 	set(&hand.fail[1], true);
 	id = rig_sandbox(rig, "{\"idle_timeout_secs\":1,\"idle_action\":\"suspend\"}");
 	for (int i = 0; i < 400 && calls(true) < before + 2; i++)
-		pause_ms(20);
+		rig_pause(20);
 	assert_true(calls(true) >= before + 2);
-	assert_true(in_state(id, "running"));
+	assert_true(rig_in_state(rig, id, "running"));
 	set(&hand.fail[1], false);
 	rig_wait(is_asleep, (void *)(uintptr_t)id, 8000);
-	end(id);
+	rig_end(rig, id);
 }
 
 /* While it is falling asleep nothing is started in it, and who is refused is so for a reason. */
@@ -271,16 +250,16 @@ static void while_it_falls_asleep_nothing_begins(void **state)
 	set(&hand.hold[1], true);
 	ask(&first, "POST", id, "/suspend", NULL);
 	await_call(true);
-	assert_true(in_state(id, "running")); /* still, and records answer */
+	assert_true(rig_in_state(rig, id, "running")); /* still, and records answer */
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
 		ask(&a[i], rows[i].method, id, rows[i].rest, rows[i].body);
-	pause_ms(100);
+	rig_pause(100);
 	set(&hand.hold[1], false);
 	assert_int_equal(answer_of(&first), 200);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
 		assert_int_equal(answer_of(&a[i]), 409);
 	assert_int_equal(events(id, "process.started"), 0);
-	end(id);
+	rig_end(rig, id);
 }
 
 /* By its idle timeout it is woken again at once for whoever came meanwhile. */
@@ -294,12 +273,12 @@ static void who_comes_while_it_dozes_off_wakes_it(void **state)
 	id = rig_sandbox(rig, "{\"idle_timeout_secs\":1,\"idle_action\":\"suspend\"}");
 	await_call(true);
 	ask(&a, "POST", id, "/run", TRUE_RUN);
-	pause_ms(50);
+	rig_pause(50);
 	set(&hand.hold[1], false);
 	assert_int_equal(answer_of(&a), 200);
 	assert_int_equal(events(id, "sandbox.suspended"), 1);
 	assert_int_equal(events(id, "sandbox.resumed"), 1);
-	end(id);
+	rig_end(rig, id);
 }
 
 /* An end does not wait for a turn, and what comes of the turn changes nothing any more. */
@@ -312,11 +291,11 @@ static void an_end_comes_between(void **state)
 		set(&hand.hold[on], true);
 		ask(&a, "POST", id, on ? "/suspend" : "/run", on ? NULL : TRUE_RUN);
 		await_call(on);
-		end(id);
-		assert_true(in_state(id, "terminated"));
+		rig_end(rig, id);
+		assert_true(rig_in_state(rig, id, "terminated"));
 		set(&hand.hold[on], false);
 		assert_int_equal(answer_of(&a), 409);
-		assert_true(in_state(id, "terminated"));
+		assert_true(rig_in_state(rig, id, "terminated"));
 		assert_int_equal(events(id, on ? "sandbox.suspended" : "sandbox.resumed"), 0);
 	}
 }
@@ -332,7 +311,7 @@ static void a_word_that_comes_during_a_waking(void **state)
 		ask(&a, "GET", id, "/dirs?path=/tmp", NULL);
 		await_call(false);
 		ask(&b, "POST", id, i ? "/resume" : "/suspend", NULL);
-		pause_ms(50);
+		rig_pause(50);
 		set(&hand.hold[0], false);
 		assert_int_equal(answer_of(&b), 200);
 		if (i)
@@ -340,8 +319,8 @@ static void a_word_that_comes_during_a_waking(void **state)
 		else
 			(void)answer_of(&a); /* before it slept again, or not */
 		assert_int_equal(events(id, "sandbox.resumed"), 1);
-		assert_true(in_state(id, i ? "running" : "suspended"));
-		end(id);
+		assert_true(rig_in_state(rig, id, i ? "running" : "suspended"));
+		rig_end(rig, id);
 	}
 }
 
@@ -358,16 +337,16 @@ static void a_suspend_waits_for_a_snapshot(void **state)
 	s->taking.started_ns = 1;
 	pthread_mutex_unlock(&s->lock);
 	ask(&a, "POST", id, "/suspend", NULL);
-	pause_ms(150);
+	rig_pause(150);
 	assert_int_equal(calls(true), before);
 	pthread_mutex_lock(&s->lock);
 	s->taking.started_ns = 0;
 	pthread_cond_broadcast(&s->changed);
 	pthread_mutex_unlock(&s->lock);
 	assert_int_equal(answer_of(&a), 200);
-	assert_true(in_state(id, "suspended"));
+	assert_true(rig_in_state(rig, id, "suspended"));
 	sandbox_unref(s);
-	end(id);
+	rig_end(rig, id);
 }
 
 int main(void)

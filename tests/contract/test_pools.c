@@ -55,11 +55,6 @@ static double amount(const json_t *node, const char *which, const char *what)
 	return json_number_value(json_object_get(json_object_get(node, which), what));
 }
 
-static void end(const char *id)
-{
-	json_decref(rig_json(rig, "DELETE", rig_path("/v1/sandboxes/%s", id), NULL, 204));
-}
-
 static bool came_from_pool(const char *id)
 {
 	json_t *o = rig_json(rig, "GET", rig_path("/v1/sandboxes/%s/events", id), NULL, 200);
@@ -114,7 +109,7 @@ static void a_create_that_fits_takes_one_and_makes_it_its_own(void **state)
 		json_string_value(json_object_get(json_object_get(o, "labels"), "a")), "b");
 	json_decref(o);
 	wait_full(); /* another one is made in its place */
-	end(id);
+	rig_end(rig, id);
 }
 
 /* What is asked for as the default is the default. */
@@ -127,7 +122,7 @@ static void the_shape_may_be_spelled_out(void **state)
 	id = rig_sandbox(
 		rig, "{\"image\":\"base\",\"cpus\":0.5,\"memory_mb\":192,\"disk_mb\":300}");
 	assert_true(came_from_pool(id));
-	end(id);
+	rig_end(rig, id);
 }
 
 static bool default_is_none(void)
@@ -151,7 +146,7 @@ static void what_does_not_fit_is_made_for_the_request(void **state)
 		wait_full();
 		id = rig_sandbox(rig, bodies[i]);
 		assert_false(came_from_pool(id));
-		end(id);
+		rig_end(rig, id);
 	}
 }
 
@@ -167,7 +162,7 @@ static void a_burst_takes_what_there_is_and_makes_the_rest(void **state)
 	for (int i = 0; i < 2 * SIZE; i++) {
 		from_pool += came_from_pool(ids[i]);
 		assert_int_equal(rig_sh(rig, ids[i], "true", NULL), 0);
-		end(ids[i]);
+		rig_end(rig, ids[i]);
 	}
 	assert_true(from_pool >= SIZE);
 	wait_full();
@@ -234,7 +229,7 @@ static void a_killed_server_leaves_none_behind(void **state)
 
 	(void)state;
 	wait_full();
-	end(rig_sandbox(rig, NULL)); /* so that the usual spares are there as well */
+	rig_end(rig, rig_sandbox(rig, NULL)); /* so that the usual spares are there as well */
 	wait_full();
 	before = groups() + 4; /* the usual ones may still be on their way */
 	for (int i = 0; i < 3; i++) {
@@ -243,7 +238,7 @@ static void a_killed_server_leaves_none_behind(void **state)
 		wait_full();
 	}
 	rig_wait(no_more_than_before, &before, 20000);
-	end(rig_sandbox(rig, NULL));
+	rig_end(rig, rig_sandbox(rig, NULL));
 }
 
 static void with_the_server_they_end(void **state)

@@ -31,43 +31,19 @@ static int stop(void **state)
 
 /* --- small words ----------------------------------------------------------------------------- */
 
-static void pause_ms(int ms)
-{
-	struct timespec ts = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L };
-
-	nanosleep(&ts, NULL);
-}
-
 static json_t *get(const char *id)
 {
 	return rig_json(rig, "GET", rig_path("/v1/sandboxes/%s", id), NULL, 200);
 }
 
-static bool in_state(const char *id, const char *want)
-{
-	json_t *o = get(id);
-	bool is = !strcmp(json_string_value(json_object_get(o, "state")), want);
-
-	json_decref(o);
-	return is;
-}
-
 static bool is_asleep(void *id)
 {
-	return in_state(id, "suspended");
+	return rig_in_state(rig, id, "suspended");
 }
 
 static bool has_ended(void *id)
 {
-	return in_state(id, "terminated");
-}
-
-static int status_of(const char *method, const char *path, const char *headers, const char *body)
-{
-	_cleanup_answer_ struct answer a =
-		rig_send(rig, method, path, headers, NULL, body, body ? strlen(body) : 0);
-
-	return a.status;
+	return rig_in_state(rig, id, "terminated");
 }
 
 static void turn(const char *id, const char *verb, int want)
@@ -85,33 +61,12 @@ static void turn(const char *id, const char *verb, int want)
 	}
 }
 
-static void end(const char *id)
-{
-	json_decref(rig_json(rig, "DELETE", rig_path("/v1/sandboxes/%s", id), NULL, 204));
-}
-
 static void assert_says(const char *id, const char *script, const char *want)
 {
 	_cleanup_free_ char *out = NULL;
 
 	rig_sh(rig, id, script, &out);
 	assert_string_equal(out, want);
-}
-
-/* How often an event was recorded with a reason; NULL: without one. */
-static int events(const char *id, const char *type, const char *reason)
-{
-	json_t *o = rig_json(rig, "GET", rig_path("/v1/sandboxes/%s/events", id), NULL, 200), *ev;
-	int n = 0;
-	size_t i;
-
-	json_array_foreach (json_object_get(o, "events"), i, ev) {
-		const char *why = json_string_value(json_object_get(ev, "reason"));
-		n += !strcmp(json_string_value(json_object_get(ev, "type")), type) &&
-		     (reason ? why && !strcmp(why, reason) : !why);
-	}
-	json_decref(o);
-	return n;
 }
 
 static unsigned start_process(const char *id, const char *body)
@@ -183,8 +138,9 @@ static void a_suspend_keeps_the_sandbox(void **state)
 	turn(id, "suspend", 409);
 	json_decref(rig_json(rig, "POST", rig_path("/v1/sandboxes/%s/processes/%u/signal", id, pid),
 		"{\"signal\":\"KILL\"}", 204));
-	assert_int_equal(status_of("GET", rig_path("/v1/sandboxes/%s/processes/%u/output", id, pid),
-				 NULL, NULL),
+	assert_int_equal(
+		rig_status(rig, "GET", rig_path("/v1/sandboxes/%s/processes/%u/output", id, pid),
+			NULL, NULL),
 		200); /* to its end */
 	turn(id, "suspend", 200);
 	rig_refuses(rig, "POST", rig_path("/v1/sandboxes/%s/run", id), "{\"argv\":[\"true\"]}", 409,
@@ -193,9 +149,9 @@ static void a_suspend_keeps_the_sandbox(void **state)
 	turn(id, "resume", 200);
 	assert_says(id, "cat /sandbox/home/f; echo awake", "before\nawake\n");
 	turn(id, "resume", 409);
-	assert_int_equal(events(id, "sandbox.suspended", NULL), 1);
-	assert_int_equal(events(id, "sandbox.resumed", NULL), 1);
-	end(id);
+	assert_int_equal(rig_events(rig, id, "sandbox.suspended", NULL), 1);
+	assert_int_equal(rig_events(rig, id, "sandbox.resumed", NULL), 1);
+	rig_end(rig, id);
 	turn(id, "suspend", 409);
 	turn(id, "resume", 409);
 	rig_refuses(
@@ -232,7 +188,7 @@ static void after_the_exit_line_a_suspend_is_possible(void **state)
 		close(fd);
 		turn(id, "resume", 200);
 	}
-	end(id);
+	rig_end(rig, id);
 }
 
 static void the_second_sleep_keeps_what_the_first_one_kept(void **state)
@@ -251,7 +207,7 @@ static void the_second_sleep_keeps_what_the_first_one_kept(void **state)
 		snprintf(want, sizeof(want), "%d\n0\n", i);
 		assert_says(id, "cat f* | wc -l; sha256sum -c sums | grep -vc OK", want);
 	}
-	end(id);
+	rig_end(rig, id);
 }
 
 static void while_it_sleeps_nothing_in_it_runs(void **state)
@@ -262,7 +218,7 @@ static void while_it_sleeps_nothing_in_it_runs(void **state)
 	start_ticker(id);
 	assert_says(id, GAP, "0\n");
 	turn(id, "suspend", 200);
-	pause_ms(1600);
+	rig_pause(1600);
 	turn(id, "resume", 200);
 	assert_says(id, "sleep 0.3; " GAP, "1\n");
 	/* the clock has gone on: a program on the host and one inside agree */
@@ -271,7 +227,7 @@ static void while_it_sleeps_nothing_in_it_runs(void **state)
 		rig_sh(rig, id, "date +%s", &out);
 		assert_true(labs(atol(out) - (long)time(NULL)) <= 1);
 	}
-	end(id);
+	rig_end(rig, id);
 }
 
 static void one_that_sleeps_by_request_is_not_woken(void **state)
@@ -305,17 +261,17 @@ static void one_that_sleeps_by_request_is_not_woken(void **state)
 	assert_int_equal(rig_sh(rig, id, "echo said", NULL), 0);
 	turn(id, "suspend", 200);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		int got =
-			status_of(rows[i].method, rig_path("/v1/sandboxes/%s%s", id, rows[i].path),
-				rows[i].headers, rows[i].body);
+		int got = rig_status(rig, rows[i].method,
+			rig_path("/v1/sandboxes/%s%s", id, rows[i].path), rows[i].headers,
+			rows[i].body);
 		if (got != rows[i].want)
 			fail_msg("%s %s: %d, wanted %d", rows[i].method, rows[i].path, got,
 				rows[i].want);
 	}
-	assert_true(in_state(id, "suspended"));
-	assert_int_equal(events(id, "sandbox.resumed", "request"), 0);
-	end(id);
-	assert_true(in_state(id, "terminated"));
+	assert_true(rig_in_state(rig, id, "suspended"));
+	assert_int_equal(rig_events(rig, id, "sandbox.resumed", "request"), 0);
+	rig_end(rig, id);
+	assert_true(rig_in_state(rig, id, "terminated"));
 }
 
 static void a_sleeping_one_is_counted_in_free_and_not_in_running(void **state)
@@ -330,7 +286,7 @@ static void a_sleeping_one_is_counted_in_free_and_not_in_running(void **state)
 		json_integer_value(json_object_get(a, "running")) - 1);
 	assert_true(json_equal(json_object_get(a, "free"), json_object_get(b, "free")));
 	json_decref(b);
-	end(id);
+	rig_end(rig, id);
 	b = rig_json(rig, "GET", "/v1/node", NULL, 200);
 	assert_int_equal(json_integer_value(json_object_get(b, "running")),
 		json_integer_value(json_object_get(a, "running")) - 1);
@@ -349,21 +305,21 @@ static void asleep_by_idle_it_answers_from_its_records(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(reads); i++) {
-		int got =
-			status_of("GET", rig_path("/v1/sandboxes/%s%s", id, reads[i]), NULL, NULL);
+		int got = rig_status(
+			rig, "GET", rig_path("/v1/sandboxes/%s%s", id, reads[i]), NULL, NULL);
 		if (got != 200 && (got != 501 || strcmp(reads[i], "/metrics")))
 			fail_msg("GET %s: %d", reads[i], got);
 	}
 	json_decref(rig_json(rig, "GET", "/v1/sandboxes", NULL, 200));
-	assert_true(in_state(id, "suspended"));
+	assert_true(rig_in_state(rig, id, "suspended"));
 	o = rig_json(rig, "PATCH", rig_path("/v1/sandboxes/%s", id),
 		"{\"labels\":{\"k\":\"v\"},\"name\":\"dreamer\",\"idle_timeout_secs\":60}", 200);
 	assert_string_equal(json_string_value(json_object_get(o, "state")), "suspended");
 	assert_true(json_is_true(json_object_get(o, "idle_suspended")));
 	json_decref(o);
-	assert_int_equal(events(id, "sandbox.resumed", "request"), 0);
-	assert_true(in_state("dreamer", "suspended"));
-	end(id);
+	assert_int_equal(rig_events(rig, id, "sandbox.resumed", "request"), 0);
+	assert_true(rig_in_state(rig, "dreamer", "suspended"));
+	rig_end(rig, id);
 }
 
 /* The last frame of an attach to an exited process; without waking the sandbox, whoever put it to
@@ -389,9 +345,9 @@ static void an_attach_to_the_past_wakes_nobody(void **state)
 		assert_true(n >= 9);
 		assert_memory_equal(frames + n - 9, "x\0\0\0\4\0\0\0\0", 9);
 		close(fd);
-		assert_true(in_state(ids[i], "suspended"));
-		assert_int_equal(events(ids[i], "sandbox.resumed", "request"), 0);
-		end(ids[i]);
+		assert_true(rig_in_state(rig, ids[i], "suspended"));
+		assert_int_equal(rig_events(rig, ids[i], "sandbox.resumed", "request"), 0);
+		rig_end(rig, ids[i]);
 	}
 }
 
@@ -414,13 +370,13 @@ static void an_open_stream_keeps_it_awake(void **state)
 		assert_int_equal(a.status, 200);
 	}
 	asleep(ids[1]);
-	pause_ms(1500);
-	assert_true(in_state(ids[0], "running"));
+	rig_pause(1500);
+	assert_true(rig_in_state(rig, ids[0], "running"));
 	close(fds[0]);
 	asleep(ids[0]);
 	close(fds[1]);
-	end(ids[0]);
-	end(ids[1]);
+	rig_end(rig, ids[0]);
+	rig_end(rig, ids[1]);
 }
 
 static void a_change_is_recorded_with_what_it_named(void **state)
@@ -452,7 +408,7 @@ static void a_change_is_recorded_with_what_it_named(void **state)
 		json_decref(o);
 		json_decref(want);
 	}
-	end(id);
+	rig_end(rig, id);
 }
 
 static void a_background_request_leaves_it_asleep(void **state)
@@ -463,20 +419,20 @@ static void a_background_request_leaves_it_asleep(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(gets); i++)
-		assert_int_equal(status_of("GET", rig_path("/v1/sandboxes/%s%s", id, gets[i]),
+		assert_int_equal(rig_status(rig, "GET", rig_path("/v1/sandboxes/%s%s", id, gets[i]),
 					 "Sandbox-Background: 1\r\n", NULL),
 			409);
-	assert_int_equal(status_of("POST", rig_path("/v1/sandboxes/%s/run", id),
+	assert_int_equal(rig_status(rig, "POST", rig_path("/v1/sandboxes/%s/run", id),
 				 "Sandbox-Background: 1\r\n", "{\"argv\":[\"true\"]}"),
 		409);
 	json_decref(rig_json(rig, "PATCH", rig_path("/v1/sandboxes/%s", id),
 		"{\"idle_action\":\"terminate\"}", 200));
-	assert_true(in_state(id, "suspended"));
-	assert_int_equal(events(id, "sandbox.resumed", "request"), 0);
+	assert_true(rig_in_state(rig, id, "suspended"));
+	assert_int_equal(rig_events(rig, id, "sandbox.resumed", "request"), 0);
 	/* it keeps waking on use; the new action counts from the next time on */
 	assert_says(id, "cat /sandbox/home/f", "kept\n");
 	rig_wait(has_ended, (void *)(uintptr_t)id, 8000);
-	assert_int_equal(events(id, "sandbox.terminated", "idle"), 1);
+	assert_int_equal(rig_events(rig, id, "sandbox.terminated", "idle"), 1);
 }
 
 static const struct waking {
@@ -501,13 +457,13 @@ static void use_wakes_it(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(wakings); i++) {
 		const char *id = asleep(ids[i]);
 		const struct waking *w = &wakings[i];
-		int got = status_of(w->method, rig_path("/v1/sandboxes/%s%s", id, w->path),
+		int got = rig_status(rig, w->method, rig_path("/v1/sandboxes/%s%s", id, w->path),
 			w->headers, w->body);
 		if (got != w->want)
 			fail_msg("%s %s: %d, wanted %d", w->method, w->path, got, w->want);
-		assert_int_equal(events(id, "sandbox.suspended", "idle"), 1);
-		assert_int_equal(events(id, "sandbox.resumed", "request"), 1);
-		end(id);
+		assert_int_equal(rig_events(rig, id, "sandbox.suspended", "idle"), 1);
+		assert_int_equal(rig_events(rig, id, "sandbox.resumed", "request"), 1);
+		rig_end(rig, id);
 	}
 }
 
@@ -524,7 +480,7 @@ static void *race_one(void *arg)
 {
 	struct racer *r = arg;
 
-	r->status = status_of(r->method, r->path, r->headers, r->body);
+	r->status = rig_status(rig, r->method, r->path, r->headers, r->body);
 	return NULL;
 }
 
@@ -553,8 +509,8 @@ static void ten_wakings_at_once_are_one_resume(void **state)
 		race(r, RACERS);
 		for (size_t i = 0; i < RACERS; i++)
 			assert_int_equal(r[i].status, 200);
-		assert_int_equal(events(id, "sandbox.resumed", "request"), 1);
-		end(id);
+		assert_int_equal(rig_events(rig, id, "sandbox.resumed", "request"), 1);
+		rig_end(rig, id);
 	}
 }
 
@@ -581,24 +537,24 @@ static void a_change_of_the_network_wakes_it(void **state)
 		skip();
 	id = sleeper(NULL);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		int got = status_of(
-			"PATCH", rig_path("/v1/sandboxes/%s", id), rows[i].headers, rows[i].body);
+		int got = rig_status(rig, "PATCH", rig_path("/v1/sandboxes/%s", id),
+			rows[i].headers, rows[i].body);
 		if (got != rows[i].want)
 			fail_msg("%s: %d, wanted %d", rows[i].body, got, rows[i].want);
-		assert_true(in_state(id, "suspended"));
+		assert_true(rig_in_state(rig, id, "suspended"));
 	}
 	o = rig_json(rig, "PATCH", rig_path("/v1/sandboxes/%s", id),
 		"{\"network\":{\"mode\":\"none\"}}", 200);
 	assert_string_equal(json_string_value(json_object_get(o, "state")), "running");
 	json_decref(o);
-	assert_int_equal(events(id, "sandbox.resumed", "request"), 1);
-	assert_int_equal(events(id, "sandbox.network_updated", NULL), 1);
+	assert_int_equal(rig_events(rig, id, "sandbox.resumed", "request"), 1);
+	assert_int_equal(rig_events(rig, id, "sandbox.network_updated", NULL), 1);
 	told = rig_sandbox(rig, NULL);
 	turn(told, "suspend", 200);
 	rig_refuses(rig, "PATCH", rig_path("/v1/sandboxes/%s", told),
 		"{\"network\":{\"mode\":\"none\"}}", 409, "conflict");
-	end(told);
-	end(id);
+	rig_end(rig, told);
+	rig_end(rig, id);
 }
 
 static void told_to_sleep_it_is_not_woken_any_more(void **state)
@@ -607,14 +563,14 @@ static void told_to_sleep_it_is_not_woken_any_more(void **state)
 
 	(void)state;
 	turn(id, "suspend", 200); /* asserts that idle_suspended is gone */
-	assert_int_equal(events(id, "sandbox.suspended", "idle"), 1);
-	assert_int_equal(events(id, "sandbox.suspended", NULL), 1);
+	assert_int_equal(rig_events(rig, id, "sandbox.suspended", "idle"), 1);
+	assert_int_equal(rig_events(rig, id, "sandbox.suspended", NULL), 1);
 	rig_refuses(rig, "POST", rig_path("/v1/sandboxes/%s/run", id), "{\"argv\":[\"true\"]}", 409,
 		"conflict");
 	turn(id, "resume", 200);
-	assert_int_equal(events(id, "sandbox.resumed", NULL), 1);
+	assert_int_equal(rig_events(rig, id, "sandbox.resumed", NULL), 1);
 	assert_says(id, "cat /sandbox/home/f", "kept\n");
-	end(id);
+	rig_end(rig, id);
 }
 
 static void a_running_process_keeps_it_awake(void **state)
@@ -624,11 +580,11 @@ static void a_running_process_keeps_it_awake(void **state)
 	(void)state;
 	start_process(id, "{\"argv\":[\"sleep\",\"4\"]}");
 	for (int i = 0; i < 30; i++) {
-		assert_false(in_state(id, "suspended"));
-		pause_ms(100);
+		assert_false(rig_in_state(rig, id, "suspended"));
+		rig_pause(100);
 	}
 	rig_wait(is_asleep, (void *)(uintptr_t)id, 8000);
-	end(id);
+	rig_end(rig, id);
 }
 
 static void a_lifetime_ends_one_that_sleeps(void **state)
@@ -640,9 +596,9 @@ static void a_lifetime_ends_one_that_sleeps(void **state)
 	turn(told, "suspend", 200);
 	rig_wait(has_ended, (void *)(uintptr_t)told, 8000);
 	rig_wait(has_ended, (void *)(uintptr_t)id, 9000);
-	assert_int_equal(events(id, "sandbox.terminated", "lifetime"), 1);
-	assert_int_equal(events(told, "sandbox.terminated", "lifetime"), 1);
-	assert_int_equal(events(id, "sandbox.resumed", "request"), 0);
+	assert_int_equal(rig_events(rig, id, "sandbox.terminated", "lifetime"), 1);
+	assert_int_equal(rig_events(rig, told, "sandbox.terminated", "lifetime"), 1);
+	assert_int_equal(rig_events(rig, id, "sandbox.resumed", "request"), 0);
 }
 
 /* --- races and trouble ----------------------------------------------------------------------- */
@@ -673,14 +629,14 @@ static void racing_turns_runs_and_ends_agree_in_the_end(void **state)
 			if (r[i].status != 200 && r[i].status != 409 && r[i].status != 204)
 				fail_msg("%s %s: %d", r[i].method, r[i].path, r[i].status);
 		if (round % 2) {
-			assert_true(in_state(id, "terminated"));
+			assert_true(rig_in_state(rig, id, "terminated"));
 			continue;
 		}
-		assert_true(in_state(id, "running") || in_state(id, "suspended"));
-		if (in_state(id, "suspended"))
+		assert_true(rig_in_state(rig, id, "running") || rig_in_state(rig, id, "suspended"));
+		if (rig_in_state(rig, id, "suspended"))
 			turn(id, "resume", 200);
 		assert_says(id, "echo well", "well\n");
-		end(id);
+		rig_end(rig, id);
 	}
 }
 
@@ -695,14 +651,14 @@ static void a_fork_bomb_is_stopped_or_set_going_again(void **state)
 			"bomb() { while :; do (bomb) & sleep 0.02; done; }; bomb >/dev/null 2>&1 &",
 			NULL),
 		0);
-	pause_ms(700);
-	got = status_of("POST", rig_path("/v1/sandboxes/%s/suspend", id), NULL, NULL);
+	rig_pause(700);
+	got = rig_status(rig, "POST", rig_path("/v1/sandboxes/%s/suspend", id), NULL, NULL);
 	assert_true(got == 200 || got == 503);
-	assert_true(in_state(id, got == 200 ? "suspended" : "running"));
+	assert_true(rig_in_state(rig, id, got == 200 ? "suspended" : "running"));
 	if (got == 200)
 		turn(id, "resume", 200);
-	end(id);
-	assert_true(in_state(id, "terminated"));
+	rig_end(rig, id);
+	assert_true(rig_in_state(rig, id, "terminated"));
 }
 
 static void asleep_it_outlives_a_server_that_is_killed(void **state)
@@ -714,20 +670,20 @@ static void asleep_it_outlives_a_server_that_is_killed(void **state)
 	start_ticker(told);
 	turn(told, "suspend", 200);
 	rig_kill(rig);
-	pause_ms(1500);
+	rig_pause(1500);
 	rig_start(rig);
-	assert_true(in_state(told, "suspended"));
-	assert_true(in_state(idle, "suspended"));
-	assert_true(in_state(awake, "running"));
+	assert_true(rig_in_state(rig, told, "suspended"));
+	assert_true(rig_in_state(rig, idle, "suspended"));
+	assert_true(rig_in_state(rig, awake, "running"));
 	rig_refuses(rig, "POST", rig_path("/v1/sandboxes/%s/run", told), "{\"argv\":[\"true\"]}",
 		409, "conflict");
 	turn(told, "resume", 200);
 	assert_says(told, "sleep 0.3; " GAP, "1\n");
 	assert_says(idle, "cat /sandbox/home/f", "kept\n");
-	assert_int_equal(events(idle, "sandbox.resumed", "request"), 1);
-	end(told);
-	end(idle);
-	end(awake);
+	assert_int_equal(rig_events(rig, idle, "sandbox.resumed", "request"), 1);
+	rig_end(rig, told);
+	rig_end(rig, idle);
+	rig_end(rig, awake);
 	free(told);
 	free(idle);
 	free(awake);
@@ -755,14 +711,15 @@ static void killed_in_between_it_is_what_its_record_says(void **state)
 		start_ticker(id);
 		if (!strcmp(rows[i].verb, "resume"))
 			turn(id, "suspend", 200);
-		assert_int_equal(status_of("POST",
-					 rig_path("/v1/sandboxes/%s/%s", id, rows[i].verb), NULL, NULL),
+		assert_int_equal(
+			rig_status(rig, "POST", rig_path("/v1/sandboxes/%s/%s", id, rows[i].verb),
+				NULL, NULL),
 			0);
 		rig_stop(rig);
 		rig_start(rig);
-		assert_true(in_state(id, rows[i].then));
+		assert_true(rig_in_state(rig, id, rows[i].then));
 		if (!strcmp(rows[i].then, "suspended")) {
-			pause_ms(1500);
+			rig_pause(1500);
 			turn(id, "resume", 200);
 			assert_says(id, "sleep 0.3; " GAP, "1\n");
 		} else {
@@ -787,8 +744,8 @@ static void a_server_that_keeps_none_ends_those_asleep_too(void **state)
 	turn(id, "suspend", 200);
 	rig_stop(rig);
 	rig_start(rig);
-	assert_true(in_state(id, "terminated"));
-	assert_int_equal(events(id, "sandbox.terminated", "restart"), 1);
+	assert_true(rig_in_state(rig, id, "terminated"));
+	assert_int_equal(rig_events(rig, id, "sandbox.terminated", "restart"), 1);
 	rig_free(rig);
 	rig = outer;
 }

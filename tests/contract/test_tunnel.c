@@ -31,30 +31,9 @@ static int stop(void **state)
 	return 0;
 }
 
-static void pause_ms(int ms)
-{
-	struct timespec ts = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L };
-
-	nanosleep(&ts, NULL);
-}
-
-static bool in_state(const char *id, const char *want)
-{
-	json_t *o = rig_json(rig, "GET", rig_path("/v1/sandboxes/%s", id), NULL, 200);
-	bool is = !strcmp(json_string_value(json_object_get(o, "state")), want);
-
-	json_decref(o);
-	return is;
-}
-
 static bool is_asleep(void *id)
 {
-	return in_state(id, "suspended");
-}
-
-static void end(const char *id)
-{
-	json_decref(rig_json(rig, "DELETE", rig_path("/v1/sandboxes/%s", id), NULL, 204));
+	return rig_in_state(rig, id, "suspended");
 }
 
 /* One try; the status, and the socket when it is 101. */
@@ -82,7 +61,7 @@ static int open_tunnel(const char *id, const char *port, const char *headers)
 
 	for (int i = 0; i < 100 && status == 404; i++) {
 		if (i)
-			pause_ms(50);
+			rig_pause(50);
 		status = try(id, port, headers, &fd);
 	}
 	assert_int_equal(status, 101);
@@ -150,7 +129,7 @@ static void what_is_wrong_is_said_before_the_switch(void **state)
 	}
 	assert_int_equal(try("sbx_0000000000000000", "80", UPGRADE, &fd), 404);
 	assert_int_equal(try("sbx_0000000000000000", "0", UPGRADE, &fd), 400);
-	end(id);
+	rig_end(rig, id);
 	assert_int_equal(try(id, "80", UPGRADE, &fd), 409);
 }
 
@@ -173,7 +152,7 @@ static void the_clients_end_is_passed_on_and_the_answer_comes_back(void **state)
 	assert_memory_equal(got, "100000\n", 7);
 	assert_string_equal(got + n - 4, "END\n");
 	close(fd);
-	end(id);
+	rig_end(rig, id);
 }
 
 /* The guest ends its sending first: the client may go on, and the guest gets all of it. */
@@ -199,7 +178,7 @@ static void the_guests_end_is_passed_on_and_it_still_listens(void **state)
 	assert_int_equal(
 		read_all(fd, got, sizeof(got)), 0); /* both have ended: so has the tunnel */
 	close(fd);
-	end(id);
+	rig_end(rig, id);
 }
 
 static void a_tunnel_reaches_its_own_sandbox_only(void **state)
@@ -228,7 +207,7 @@ static void a_tunnel_reaches_its_own_sandbox_only(void **state)
 		}
 		assert_int_equal(json_integer_value(json_object_get(last, "port")), 8765);
 		json_decref(o);
-		end(ids[i]);
+		rig_end(rig, ids[i]);
 	}
 }
 
@@ -248,13 +227,13 @@ static void an_open_tunnel_is_use_unless_it_says_otherwise(void **state)
 	b = open_tunnel(watched, "9000", UPGRADE BACKGROUND);
 	rig_wait(is_asleep, (void *)(uintptr_t)watched, 8000);
 	assert_true(httpc_closed(b, 3000)); /* its sandbox sleeps */
-	pause_ms(1500);
-	assert_true(in_state(held, "running"));
+	rig_pause(1500);
+	assert_true(rig_in_state(rig, held, "running"));
 	close(a);
 	close(b);
 	rig_wait(is_asleep, (void *)(uintptr_t)held, 8000);
-	end(held);
-	end(watched);
+	rig_end(rig, held);
+	rig_end(rig, watched);
 }
 
 static void a_suspend_and_an_end_close_what_is_open(void **state)
@@ -274,7 +253,7 @@ static void a_suspend_and_an_end_close_what_is_open(void **state)
 	json_decref(rig_json(rig, "POST", rig_path("/v1/sandboxes/%s/resume", id), NULL, 200));
 	fd = open_tunnel(id, "9000", UPGRADE);
 	assert_true(httpc_silent(fd, 200));
-	end(id);
+	rig_end(rig, id);
 	assert_true(httpc_closed(fd, 3000));
 	close(fd);
 }

@@ -442,6 +442,51 @@ int rig_sh(struct rig *r, const char *id, const char *text, char **ret_out)
 	return code;
 }
 
+int rig_status(
+	struct rig *r, const char *method, const char *path, const char *headers, const char *body)
+{
+	_cleanup_answer_ struct answer a =
+		rig_send(r, method, path, headers, NULL, body, body ? strlen(body) : 0);
+
+	return a.status;
+}
+
+bool rig_in_state(struct rig *r, const char *ref, const char *state)
+{
+	json_t *o = rig_json(r, "GET", rig_path("/v1/sandboxes/%s", ref), NULL, 200);
+	bool is = !strcmp(json_string_value(json_object_get(o, "state")), state);
+
+	json_decref(o);
+	return is;
+}
+
+void rig_end(struct rig *r, const char *ref)
+{
+	json_decref(rig_json(r, "DELETE", rig_path("/v1/sandboxes/%s", ref), NULL, 204));
+}
+
+int rig_events(struct rig *r, const char *ref, const char *type, const char *reason)
+{
+	json_t *o = rig_json(r, "GET", rig_path("/v1/sandboxes/%s/events", ref), NULL, 200), *ev;
+	int n = 0;
+	size_t i;
+
+	json_array_foreach (json_object_get(o, "events"), i, ev) {
+		const char *why = json_string_value(json_object_get(ev, "reason"));
+		n += !strcmp(json_string_value(json_object_get(ev, "type")), type) &&
+		     (reason ? why && !strcmp(why, reason) : !why);
+	}
+	json_decref(o);
+	return n;
+}
+
+void rig_pause(int ms)
+{
+	struct timespec ts = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L };
+
+	nanosleep(&ts, NULL);
+}
+
 void rig_wait(bool (*fn)(void *arg), void *arg, int ms)
 {
 	struct timespec pause = { .tv_nsec = 5000000 };

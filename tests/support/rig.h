@@ -61,6 +61,14 @@ const char *rig_sandbox(struct rig *r, const char *body);
 const char *rig_path(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Runs `sh -c text` in a sandbox; returns its exit code, *ret_out (caller frees) its stdout. */
 int rig_sh(struct rig *r, const char *id, const char *text, char **ret_out);
+/* Status alone; headers and body may be NULL. */
+int rig_status(
+	struct rig *r, const char *method, const char *path, const char *headers, const char *body);
+bool rig_in_state(struct rig *r, const char *ref, const char *state);
+void rig_end(struct rig *r, const char *ref); /* DELETE, which must be 204 */
+/* How often an event of a type is in a sandbox's log with this reason; NULL: without one. */
+int rig_events(struct rig *r, const char *ref, const char *type, const char *reason);
+void rig_pause(int ms);
 /* Calls fn until it is true; fails the test after ms. */
 void rig_wait(bool (*fn)(void *arg), void *arg, int ms);
 
