@@ -28,6 +28,7 @@ struct write {
 	struct write *next;
 	uint64_t ticket;
 	bool durable, drop, wipes;
+	bool awaited; /* somebody waits for the commit, not for the disk */
 	bool ends;                /* only id and state count */
 	struct store_sandbox rec; /* strings owned */
 	struct store_row *rows;   /* or these, n of them; strings owned */
@@ -129,10 +130,10 @@ static int apply(struct store *st, const struct write *w, struct err *e)
 	return db_run(st->put, e);
 }
 
-/* Only durable writes have somebody who waits and takes the failure away. */
+/* Others have nobody who waits and takes the failure away. */
 static void note_failure(struct store *st, const struct write *w, const struct err *e)
 {
-	struct failure *f = w->durable ? calloc(1, sizeof(*f)) : NULL;
+	struct failure *f = w->durable || w->awaited ? calloc(1, sizeof(*f)) : NULL;
 
 	log_error("records: a write failed reason=\"%s\"", e->msg);
 	if (!f)
@@ -428,11 +429,11 @@ uint64_t store_put_awaited(struct store *st, const struct store_sandbox *r)
 uint64_t store_end_awaited(struct store *st, const char *id, int state)
 {
 	struct store_sandbox r = { .id = id, .state = state };
-	struct write *w = write_new(&r, true);
+	struct write *w = write_new(&r, false);
 
 	if (!w)
 		return 0;
-	w->ends = w->wipes = true;
+	w->ends = w->wipes = w->awaited = true;
 	return queue(st, w, false);
 }
 

@@ -38,7 +38,9 @@ uint64_t store_put_sandbox(struct store *st, const struct store_sandbox *r, bool
 /* As durable=true; the caller comes to store_wait within moments and does the work there itself. */
 uint64_t store_put_awaited(struct store *st, const struct store_sandbox *r);
 /* A record that is there becomes one of an ended sandbox: this state, no secret, no values. Awaited
- * too. */
+ * too, but store_wait returns before it is on the disk: it outlives any process at once, and a power cut
+ * with the next synced commit or after a quiet second. A cut before that leaves the record as it was, of
+ * a boot that is over: it loads as ended all the same (doc/decisions/006). */
 uint64_t store_end_awaited(struct store *st, const char *id, int state);
 uint64_t store_drop_sandbox(struct store *st, const char *id, bool durable);
 /* Everything else that is kept: images, layers, snapshots, volumes. One row a thing, the body is the JSON of

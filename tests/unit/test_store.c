@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 struct box {
@@ -112,6 +113,31 @@ static void a_record_is_there_after_a_new_open(void **state)
 	assert_int_equal(l.generation, 3);
 	assert_string_equal(l.id, "sbx_1");
 	assert_string_equal(l.env, "{\"K\":\"v\"}");
+}
+
+/* The writer is killed as soon as it was told. */
+static void an_end_that_was_acknowledged_outlives_its_writer(void **state)
+{
+	struct loaded l = { .ended = true };
+	struct store *st;
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		st = open_store(*state);
+		put(st, "sbx_1", 1, "{}");
+		if (store_wait(st, store_end_awaited(st, "sbx_1", 3), NULL) == 0)
+			raise(SIGKILL);
+		_exit(1);
+	}
+	assert_true(pid > 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status));
+	st = open_store(*state);
+	assert_int_equal(store_load_sandboxes(st, load_one, &l, NULL), 0);
+	store_close(st);
+	assert_int_equal(l.state, 3);
+	assert_string_equal(l.env, "-");
 }
 
 static void a_dropped_record_is_gone(void **state)
@@ -381,6 +407,7 @@ int main(void)
 #define ROW(fn) cmocka_unit_test_setup_teardown(fn, make_dir, drop_dir)
 	const struct CMUnitTest tests[] = {
 		ROW(a_record_is_there_after_a_new_open),
+		ROW(an_end_that_was_acknowledged_outlives_its_writer),
 		ROW(a_dropped_record_is_gone),
 		ROW(values_are_wiped_from_the_files_when_a_sandbox_ends),
 		ROW(commits_do_not_make_the_log_grow),
