@@ -247,9 +247,13 @@ int core_open(const struct core_conf *conf, const struct backend_ops *ops, struc
 	set_caps(c, caps);
 	if (open_egress(c, conf, e) < 0)
 		goto fail;
-	if (layers_open(c, &c->layers, e) < 0 || open_images(c, conf, e) < 0 || snapshots_open(c, &c->snapshots, e) < 0 || volumes_open(c, &c->volumes, e) < 0 ||
-		schedule_open(c, &c->schedule, e) < 0 || restore_all(c, e) < 0 ||
-		layers_started(c, e) < 0)
+	if (layers_open(c, &c->layers, e) < 0 || open_images(c, conf, e) < 0 ||
+		snapshots_open(c, &c->snapshots, e) < 0 || volumes_open(c, &c->volumes, e) < 0 ||
+		schedule_open(c, &c->schedule, e) < 0 || restore_all(c, e) < 0)
+		goto fail;
+	if (!c->keep)
+		snapshots_forget(c);
+	if (layers_started(c, e) < 0)
 		goto fail;
 	ready_default_image(c);
 	if (pools_open(c, &c->pools, e) < 0 || lifetime_start(c, e) < 0 || metrics_start(c, e) < 0 ||

@@ -119,11 +119,7 @@ int snapshots_open(struct core *c, struct snapshots **ret, struct err *e)
 		return oom(e);
 	pthread_mutex_init(&t->lock, NULL);
 	*ret = t;
-	if (store_load_rows(c->store, KIND, load_one, c, e) < 0)
-		return -1;
-	if (!c->keep)
-		snapshots_forget(c);
-	return 0;
+	return store_load_rows(c->store, KIND, load_one, c, e);
 }
 
 void snapshots_close(struct snapshots *t)

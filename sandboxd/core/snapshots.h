@@ -12,10 +12,10 @@
 
 struct snapshots;
 
-/* Reads the records; after layers_open. Without --keep-sandboxes they go (26.3). */
+/* Reads the records; after layers_open. */
 int snapshots_open(struct core *c, struct snapshots **ret, struct err *e);
 void snapshots_close(struct snapshots *p);
-/* The server stops and keeps nothing. */
+/* The server stops, or starts, and keeps nothing (26.3). Not before all records are loaded. */
 void snapshots_forget(struct core *c);
 
 /* Takes one and answers when it is there, whether the client is still there or not. `use`: of a request
