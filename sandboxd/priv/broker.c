@@ -218,7 +218,10 @@ static int patience(const struct broker *b)
 {
 	if (ends_pending(b) || freezes_pending(b))
 		return 20;
-	return b->front < 0 ? 200 : works_pool_ms(b);
+	if (b->front < 0)
+		return 200;
+	int pool = works_pool_ms(b), limits = limits_ms(b);
+	return pool < 0 || (limits >= 0 && limits < pool) ? limits : pool;
 }
 
 /* One poll over everything; only what goes on right now has a descriptor here. */
@@ -250,6 +253,7 @@ static int round_of(struct broker *b)
 		return -1;
 	drop_done(b);
 	works_pool(b);
+	limits_check(b);
 	works_next(b);
 	creates_refill(b);
 	return 0;

@@ -83,6 +83,8 @@ struct broker {
 	struct job *jobs;
 	uint64_t sweep_tag;
 	int sweep_left;
+	struct limited *limited; /* disks with snapshots, limits.c */
+	int64_t limits_ms;       /* when they are looked at next */
 	bool removed;    /* something of the pool, since it was reclaimed last */
 	int64_t pool_ms; /* when the pool is looked at next */
 };
@@ -156,6 +158,11 @@ bool works_seal(const struct broker *b, const char *id); /* is a snapshot of it 
 /* Makes the pool grow when it is time, and says when to look again. */
 void works_pool(struct broker *b);
 int works_pool_ms(const struct broker *b);
+/* limits.c */
+void limits_find(struct broker *b);                  /* at start */
+void limits_watch(struct broker *b, const char *id); /* it has been sealed */
+void limits_check(struct broker *b);
+int limits_ms(const struct broker *b);
 /* With the sweep: what no record names and what is half-made goes. */
 void works_sweep(struct broker *b);
 /* janitor.c */

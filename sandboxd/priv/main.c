@@ -199,6 +199,7 @@ static int set_up(struct broker *b, const struct args *a, struct fail *f)
 	box_each(env->boxes, load_blocks, b);
 	cg_each(&env->cg, load_group, b);
 	seal_recover_all(env);
+	limits_find(b);
 	signal(SIGCHLD, SIG_IGN); /* children end by themselves; their sockets tell us */
 	signal(SIGPIPE, SIG_IGN);
 	return janitor_start(b, f);

@@ -44,6 +44,7 @@ static const struct {
 } table[] = {
 	{ WORK_CLEAR, clear_work },
 	{ WORK_GROW, grow_work },
+	{ WORK_LIMIT, limit_work },
 	{ WORK_RECLAIM, reclaim_work },
 	{ PRIV_SNAPSHOT, seal_work },
 	{ PRIV_LAYER_DROP, layer_drop_work },
@@ -74,6 +75,8 @@ static void finish(struct broker *b, struct job *j, const struct work_result *r)
 	j->done = true;
 	if (j->op == PRIV_LAYER_DROP || j->op == PRIV_VOLUME_DROP)
 		b->removed = true;
+	if (j->op == PRIV_SNAPSHOT && !r->fail.sys)
+		limits_watch(b, j->work.id);
 	if (j->op == WORK_GROW && r->fail.sys) {
 		fprintf(stderr, "<warn> sbx-priv: %s\n", r->fail.text);
 		b->pool_ms = broker_now_ms() + POOL_RETRY_MS;

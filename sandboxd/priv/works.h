@@ -9,7 +9,8 @@
 
 enum { WORK_CLEAR = PRIV_OP_COUNT, /* what a sweep has taken out of sight is removed */
 	WORK_GROW,    /* the pool */
-	WORK_RECLAIM /* what was removed from it */ };
+	WORK_RECLAIM, /* what was removed from it */
+	WORK_LIMIT,   /* id: its disk is given its size anew */ };
 struct work {
 	uint32_t op;  /* of the request, or one of the broker's own */
 	uint32_t num; /* of the layer or volume */
@@ -27,6 +28,7 @@ void seal_work(const struct build_env *env, const struct work *w, struct work_re
 void layer_drop_work(const struct build_env *env, const struct work *w, struct work_result *ret);
 void volume_make_work(const struct build_env *env, const struct work *w, struct work_result *ret);
 void egress_add_work(const struct build_env *env, const struct work *w, struct work_result *ret);
+void limit_work(const struct build_env *env, const struct work *w, struct work_result *ret);
 void volume_drop_work(const struct build_env *env, const struct work *w, struct work_result *ret);
 
 /* A tree of a sandbox's own changes, copied as it is: owners, modes, times, extended attributes, hard

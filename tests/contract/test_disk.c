@@ -411,9 +411,20 @@ static void a_snapshot_does_not_use_up_the_disk(void **state)
 		snapshot_of(b, &bytes);
 		assert_true(bytes >= 24 << 20);
 	}
+	assert_output(b, "dd if=/dev/zero of=more bs=1M count=64 2>/dev/null; echo $?; rm more", "1\n");
+	/* Nor when what is in it is written anew afterwards, a part at a time. */
+	assert_output(b, "rm big; for i in 1 2 3 4; do dd if=/dev/urandom of=s$i bs=1M count=12 2>/dev/null "
+			 "|| echo full; done; echo done", "done\n");
+	snapshot_of(b, &bytes);
+	uint32_t num = box_sh(b, "for i in 1 2 3 4; do sleep 2; rm s$i; dd if=/dev/urandom of=s$i bs=1M count=12 "
+				 "2>/dev/null || echo full; done; echo done");
+	_cleanup_(spooled_free_p) struct spooled o = { 0 };
+	assert_true(box_wait_exit(b, num, 40000));
+	box_read(b, num, &o);
+	assert_string_equal(o.out[0], "done\n");
 	assert_output(b, "dd if=/dev/zero of=more bs=1M count=64 2>/dev/null; echo $?", "1\n");
 	box_free(b);
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 4; i++)
 		drop_layer(next_layer - 1 - (uint32_t)i);
 }
 
