@@ -186,13 +186,8 @@ bool conn_dial(struct egress *g, struct conn *c)
 		return c->query != NULL;
 	}
 	const uint32_t addr = htonl(c->addr);
-	struct sockaddr_in sa = { .sin_family = AF_INET, .sin_addr.s_addr = addr };
 	c->addrs = (struct dns_addrs){ .n = 1, .a[0].family = AF_INET };
 	memcpy(c->addrs.a[0].a, &addr, 4);
-	if (!addr_public((struct sockaddr *)&sa) || route_is_own(g->netlink, (struct sockaddr *)&sa)) {
-		conn_refuse(g, c, WHY_INNER, NULL);
-		return false;
-	}
 	c->next_addr = 0;
 	dial_next(g, c);
 	return c->guest.fd >= 0;
@@ -218,6 +213,7 @@ bool conn_begin(struct egress *g, struct conn *c)
 /* What the address says about the name. */
 static bool admit(struct egress *g, struct conn *c)
 {
+	const struct sockaddr_in sa = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(c->addr) };
 	const char *name = names_find(&g->names, c->addr);
 
 	if (name)
@@ -228,6 +224,9 @@ static bool admit(struct egress *g, struct conn *c)
 		conn_refuse(g, c, WHY_NAME, NULL);
 	else if (!name && g->policy.mode != EGRESS_OPEN)
 		conn_refuse(g, c, WHY_ADDRESS, NULL);
+	else if (!name && (!addr_public((const struct sockaddr *)&sa) ||
+				  route_is_own(g->netlink, (const struct sockaddr *)&sa)))
+		conn_refuse(g, c, WHY_INNER, NULL);
 	else
 		return true;
 	return false;

@@ -72,8 +72,13 @@ lab_down() {
 }
 
 # From setup_file to the tests, which are processes of their own.
-lab_save() { declare -p O D NSH NSW WORLD SRV >"$BATS_FILE_TMPDIR/lab"; }
-lab_load() { eval "$(sed 's/^declare -[-x]* /declare -g /' "$BATS_FILE_TMPDIR/lab")"; }
+lab_save() {
+	SRV=${SRV:-}
+	declare -p O D NSH NSW WORLD SRV >"$BATS_FILE_TMPDIR/lab"
+}
+lab_load() {
+	eval "$(sed 's/^declare -[-x]* /declare -g /' "$BATS_FILE_TMPDIR/lab")"
+}
 remove_all() {
 	for id in $(api /v1/sandboxes | jq -r '.sandboxes[] | select(.state != "terminated") | .id'); do
 		api -X DELETE "/v1/sandboxes/$id" >/dev/null

@@ -204,8 +204,11 @@ def first(c):
 def sink(c):
     """Tells in the log what arrives, line by line."""
     peer = c.getpeername()[1]
-    for line in c.makefile("rb"):
-        log("sink", peer, line.decode("latin1").strip())
+    try:
+        for line in c.makefile("rb"):
+            log("sink", peer, line.decode("latin1").strip())
+    except OSError:
+        pass
     log("sink", peer, "ended")
 
 
