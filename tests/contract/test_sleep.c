@@ -640,6 +640,58 @@ static void racing_turns_runs_and_ends_agree_in_the_end(void **state)
 	}
 }
 
+static void drop_snapshots(void)
+{
+	json_t *o = rig_json(rig, "GET", "/v1/snapshots", NULL, 200), *s;
+	size_t i;
+
+	json_array_foreach (json_object_get(o, "snapshots"), i, s)
+		json_decref(rig_json(rig, "DELETE",
+			rig_path("/v1/snapshots/%s", json_string_value(json_object_get(s, "id"))),
+			NULL, 204));
+	json_decref(o);
+}
+
+/* Both make the guest stand still, and only one of them for good. */
+static void a_snapshot_sets_no_suspended_one_going(void **state)
+{
+	static const char *const verbs[] = { "snapshots", "suspend", "snapshots", "run",
+		"suspend" };
+	json_t *o = rig_json(rig, "GET", "/v1/capabilities", NULL, 200);
+	bool can =
+		json_is_true(json_object_get(json_object_get(o, "capabilities"), "disk_snapshot"));
+	const char *id;
+
+	(void)state;
+	json_decref(o);
+	if (!can)
+		skip();
+	id = rig_sandbox(rig, NULL);
+	start_ticker(id);
+	for (int round = 0; round < 6; round++) {
+		struct racer r[ARRAY_LEN(verbs)] = { { 0 } };
+		assert_int_equal(rig_sh(rig, id, "rm /tmp/ticks; sleep 0.3", NULL), 0);
+		for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
+			r[i] = (struct racer){ .method = "POST",
+				.body = !strcmp(verbs[i], "run") ? "{\"argv\":[\"true\"]}" : NULL };
+			snprintf(r[i].path, sizeof(r[i].path), "/v1/sandboxes/%s/%s", id, verbs[i]);
+		}
+		race(r, ARRAY_LEN(verbs));
+		for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
+			if (r[i].status != 200 && r[i].status != 201 && r[i].status != 409)
+				fail_msg("%s: %d", r[i].path, r[i].status);
+		if (rig_in_state(rig, id, "suspended")) {
+			rig_pause(1300);
+			turn(id, "resume", 200);
+			assert_says(id, "sleep 0.3; " GAP, "1\n");
+		} else {
+			assert_says(id, "sleep 1; tail -n 3 /tmp/ticks | grep -c .", "3\n");
+		}
+	}
+	drop_snapshots();
+	rig_end(rig, id);
+}
+
 static void a_fork_bomb_is_stopped_or_set_going_again(void **state)
 {
 	const char *id = rig_sandbox(rig, "{\"cpus\":0.2,\"memory_mb\":128}");
@@ -771,6 +823,7 @@ int main(void)
 		cmocka_unit_test(a_running_process_keeps_it_awake),
 		cmocka_unit_test(a_lifetime_ends_one_that_sleeps),
 		cmocka_unit_test(racing_turns_runs_and_ends_agree_in_the_end),
+		cmocka_unit_test(a_snapshot_sets_no_suspended_one_going),
 		cmocka_unit_test(a_fork_bomb_is_stopped_or_set_going_again),
 		cmocka_unit_test(asleep_it_outlives_a_server_that_is_killed),
 		cmocka_unit_test(killed_in_between_it_is_what_its_record_says),
