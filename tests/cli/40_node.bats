@@ -218,6 +218,18 @@ FAILED='{"image":"a/b:3","state":"failed","in_use":0,"error":"no \u001b[31mroute
 	run sbx image import "$T/root.tar" ../evil --image-dir "$T/images"
 	[ "$status" -eq 2 ]
 	[ "$(ls "$T/images")" = mine.tar ]
+	# The kind is told by what is inside; another form of the same name goes.
+	mkdir -p "$T/oci/blobs" "$T/docker" "$T/root/etc"
+	touch "$T/oci/oci-layout" "$T/oci/manifest.json" "$T/docker/manifest.json" "$T/docker/layer.tar"
+	head -c 5000 /dev/urandom >"$T/docker/layer.tar"
+	for kind in oci:.oci.tar docker:.docker.tar root:.tar; do
+		tar -C "$T/${kind%%:*}" -cf "$T/a.tar" .
+		[ "$(sbx image import "$T/a.tar" mine --image-dir "$T/images")" = "$T/images/mine${kind#*:}" ]
+		cmp "$T/a.tar" "$T/images/mine${kind#*:}"
+		[ "$(ls "$T/images" | wc -l)" -eq 1 ]
+	done
+	run sbx image import "$T/oci" mine --image-dir "$T/images"
+	[ "$status" -eq 1 ]
 }
 
 S1='{"time":"2026-01-01T00:00:05Z","cpu_percent":12.5,"memory_bytes":1048576,"memory_limit_bytes":2097152,"net_rx_bytes":0,"net_tx_bytes":1,"disk_read_bytes":2,"disk_write_bytes":3,"processes":4}'
