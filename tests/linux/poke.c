@@ -9,6 +9,8 @@
  *   many N ADDR PORT     opens N connections and keeps them for a second; prints how many stayed
  *   feed ADDR PORT FILE [PIECE [MS]]   sends the file, PIECE bytes each MS, prints what came back
  *   hold ADDR PORT       sends a line each 100 ms until the connection ends, then prints "ended"
+ *   first N ADDR PORT   median microseconds from connect to the server's first byte
+ *   drain ADDR PORT PATH HOST  fetches over HTTP, prints megabytes a second
  *   serve PORT           accepts one connection on 0.0.0.0 and sends "hello" */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -177,6 +179,55 @@ static int hold(const char *addr, const char *port)
 	return 0;
 }
 
+static double now_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+static int by_size(const void *a, const void *b)
+{
+	return *(const double *)a < *(const double *)b ? -1 : 1;
+}
+
+static int first(int n, const char *addr, const char *port)
+{
+	struct sockaddr_in a = to(addr, port);
+	double *t = calloc((size_t)n, sizeof(*t));
+	char b;
+
+	for (int i = 0; i < n; i++) {
+		double start = now_us();
+		int s = dial((struct sockaddr *)&a, sizeof(a));
+		if (s < 0 || recv(s, &b, 1, 0) != 1)
+			return say("first", -1);
+		t[i] = now_us() - start;
+		close(s);
+	}
+	qsort(t, (size_t)n, sizeof(*t), by_size);
+	printf("%.0f\n", t[n / 2]);
+	return 0;
+}
+
+static int drain(const char *addr, const char *port, const char *path, const char *host)
+{
+	static char b[1 << 18];
+	struct sockaddr_in a = to(addr, port);
+	int s = dial((struct sockaddr *)&a, sizeof(a));
+	double start = now_us(), got = 0;
+	ssize_t n;
+
+	n = snprintf(b, sizeof(b), "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", path, host);
+	if (s < 0 || send(s, b, (size_t)n, 0) != n || shutdown(s, SHUT_WR) < 0)
+		return say("drain", -1);
+	while ((n = recv(s, b, sizeof(b), 0)) > 0)
+		got += (double)n;
+	printf("%.0f\n", got / (now_us() - start));
+	return 0;
+}
+
 static int serve(const char *port)
 {
 	struct sockaddr_in a = to("0.0.0.0", port);
@@ -213,6 +264,10 @@ int main(int argc, char **argv)
 			argc > 6 ? atoi(argv[6]) : 0);
 	if (!strcmp(op, "hold") && argc == 4)
 		return hold(argv[2], argv[3]);
+	if (!strcmp(op, "first") && argc == 5)
+		return first(atoi(argv[2]), argv[3], argv[4]);
+	if (!strcmp(op, "drain") && argc == 6)
+		return drain(argv[2], argv[3], argv[4], argv[5]);
 	if (!strcmp(op, "serve") && argc == 3)
 		return serve(argv[2]);
 	return 2;
