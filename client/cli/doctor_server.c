@@ -16,7 +16,7 @@ static const struct {
 	{ "egress_allowlist", "sandboxes may reach what an allowlist names",
 		"egress processes are needed: run sandboxd as root with sbx-egress beside sbx-priv" },
 	{ "egress_open", "sandboxes may reach all public addresses",
-		"as for egress_allowlist; the log of sandboxd says what is missing" },
+		"start sandboxd with --egress-open; it needs what egress_allowlist needs" },
 	{ "suspend", "sandboxes can sleep", "the freezer of control groups is needed, see cgroup above" },
 	{ "disk_snapshot", "snapshots and forks of a sandbox's files",
 		"areas of disk for sandboxes are needed, see loop device and btrfs above" },
