@@ -85,11 +85,15 @@ static socklen_t to_sockaddr(const struct dns_addr *a, uint16_t port, struct soc
 	return sizeof(*s);
 }
 
+/* A side that does not read holds back so much of what is for it, and no more. */
+#define UNSENT_MAX (256 * 1024)
+
 static void set_options(int fd)
 {
-	const int one = 1;
+	const int one = 1, unsent = UNSENT_MAX;
 
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
 	(void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
 }
 

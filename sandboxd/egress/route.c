@@ -42,7 +42,15 @@ static int ask(int netlink, const struct sockaddr *sa, uint32_t seq)
 	return send(netlink, &q, q.h.nlmsg_len, 0) < 0 ? -errno : 0;
 }
 
-/* No answer, and no way there, count as the host's own: nobody is dialled. */
+/* No answer counts as the host's own: nobody is dialled. Where no way leads, dialling says so. */
+static bool no_way(const struct nlmsghdr *h, ssize_t n)
+{
+	if (h->nlmsg_type != NLMSG_ERROR || n < (ssize_t)NLMSG_LENGTH(sizeof(struct nlmsgerr)))
+		return false;
+	int r = ((const struct nlmsgerr *)NLMSG_DATA(h))->error;
+	return r == -ENETUNREACH || r == -EHOSTUNREACH;
+}
+
 bool route_is_own(int netlink, const struct sockaddr *sa)
 {
 	static uint32_t seq;
@@ -57,6 +65,8 @@ bool route_is_own(int netlink, const struct sockaddr *sa)
 			return true;
 		if (h->nlmsg_seq != seq)
 			continue; /* of a question that we gave up on */
+		if (no_way(h, n))
+			return false;
 		if (h->nlmsg_type != RTM_NEWROUTE || n < (ssize_t)NLMSG_LENGTH(sizeof(struct rtmsg)))
 			return true;
 		return ((const struct rtmsg *)NLMSG_DATA(h))->rtm_type != RTN_UNICAST;

@@ -292,6 +292,37 @@ has_ended() { [ ! -e "/proc/$1" ]; }
 	fetch ok.test/ | grep -q host=ok.test
 }
 
+@test "glibc's resolver and a TLS client that checks names work as on any machine" {
+	local root=$D/glibc f
+	command -v curl >/dev/null || skip "no curl"
+	mkdir -p "$root/bin" "$root/etc" "$D/images"
+	cp /bin/busybox "$root/bin/busybox"
+	ln -s busybox "$root/bin/sh"
+	cp "$(command -v curl)" "$root/bin/curl"
+	for f in $(ldd "$(command -v curl)" | grep -o '/[^ ]*') /lib/*/libnss_dns.so.2 /lib/*/libnss_files.so.2; do
+		[ -e "$f" ] && mkdir -p "$root$(dirname "$f")" && cp -L "$f" "$root$f"
+	done
+	echo 'hosts: files dns' >"$root/etc/nsswitch.conf"
+	ln -s ../run/systemd/resolve/stub-resolv.conf "$root/etc/resolv.conf" # as some images ship it
+	cp "$D/world/cert.pem" "$root/etc/world.pem"
+	tar -C "$root" --owner=0 --group=0 -cf "$D/images/glibc.tar" .
+	cp "${SBX_IMAGES:-$O/images}/base.tar" "$D/images/"
+	SBX_IMAGES=$D/images server_start
+	post /v1/sandboxes "{\"image\":\"glibc\",\"network\":$(allow ok.test shared.test)}" >"$D/answer"
+	S=$(jq -r .id "$D/answer")
+	[ "$(guest 'curl -sS --cacert /etc/world.pem https://ok.test/y')" = "host=ok.test path=/y body=0" ]
+	[ "$(guest 'curl -sS http://ok.test/1 http://ok.test/2 | wc -l')" = 2 ]
+	# the certificate is the server's own, so another name is found out by the client
+	guest 'curl -sS --cacert /etc/world.pem https://shared.test/; echo $?' | grep -q '^60$'
+	guest 'curl -sS http://evil.test/; echo $?' | grep -q '^6$'
+	mark
+	# the case of the field guide: an allowed name, somebody else's address
+	guest 'curl -sk -m5 --connect-to ok.test:443:11.0.1.20:443 https://ok.test/; echo $?; curl -s -m5 -H "Host: ok.test" http://11.0.1.20/; echo $?; curl -sk -m5 https://11.0.1.20/; echo $?' >"$D/out" || true
+	never grep -q '^0$' "$D/out"
+	never world_saw 'connect 11.0.1.20'
+	rm -rf "$root" "$D/images"
+}
+
 @test "a network is changed in a running sandbox only" {
 	server_start
 	new "$(allow ok.test)"

@@ -30,7 +30,7 @@ lab_up() {
 	ip -n "$NSW" link set cable up
 	ip -n "$NSH" route add default via 11.0.0.254
 	mkdir "$D/world"
-	openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=world \
+	openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=world -addext subjectAltName=DNS:ok.test \
 		-keyout "$D/world/key.pem" -out "$D/world/cert.pem" 2>/dev/null
 	cat >"$D/world/zone" <<-END
 		ok.test A 11.0.1.10
