@@ -312,7 +312,8 @@ int proxy_start(const struct pull_conf *conf)
 	int r;
 
 	proxy.allow_private = conf->allow_private;
-	proxy.stall_ms = conf->stall_secs * 1000;
+	/* later than jobs.c, which can say what has happened */
+	proxy.stall_ms = (conf->stall_secs + 30) * 1000;
 	proxy.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (proxy.wake < 0)
 		return -errno;
