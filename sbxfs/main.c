@@ -14,11 +14,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #ifndef SBX_VERSION
 #define SBX_VERSION "1.0"
 #endif
+
+#define DESCRIPTORS 8192
 
 static int open_server(const struct options *o, struct sbx **ret)
 {
@@ -156,6 +159,18 @@ static int run(struct fuse_args *args, const struct options *o, struct sbx *sbx)
 	return rc;
 }
 
+/* Files that are open on the mount are handles of the server; but each connection of a port takes two
+ * descriptors here, and the usual soft limit is low for that. */
+static void more_descriptors(void)
+{
+	struct rlimit l;
+
+	if (getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_cur >= DESCRIPTORS)
+		return;
+	l.rlim_cur = l.rlim_max < DESCRIPTORS ? l.rlim_max : DESCRIPTORS;
+	(void)setrlimit(RLIMIT_NOFILE, &l);
+}
+
 int main(int argc, char **argv)
 {
 	struct fuse_args args = FUSE_ARGS_INIT(argc, argv);
@@ -164,6 +179,7 @@ int main(int argc, char **argv)
 	int rc = fsopt_parse(&args, &o);
 
 	umask(0);
+	more_descriptors();
 	if (rc == 0 && o.show_help)
 		fsopt_usage(argv[0]);
 	else if (rc == 0 && o.show_version)

@@ -100,6 +100,7 @@ struct req {
 	pid_t pid;
 	uint64_t start_ms;
 	bool acts;    /* changes something: counts as use of the sandbox */
+	bool uses;    /* only looks, but at something that is there for that: counts, too */
 	bool patient; /* may last by design: no deadline, ends at once when interrupted */
 	bool aside;   /* nobody waits for it: its failure does not make the mount "down" */
 	const atomic_bool *stop; /* when given and true, the request is given up */

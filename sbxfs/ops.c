@@ -70,6 +70,7 @@ void req_init(struct req *q, fuse_req_t fr, const char *op, const struct inode *
 	memset(&q->err, 0, sizeof(q->err));
 	q->about = i;
 	q->about_name = name;
+	q->uses = tree_is(i) && tree_is_view(i);
 	atomic_fetch_add(&q->m->stats.fuse_ops, 1);
 }
 

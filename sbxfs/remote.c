@@ -159,7 +159,7 @@ int remote_send(struct req *q, const char *method, char *path, struct sbx_reques
 	}
 	r->method = method;
 	r->path = path;
-	r->background = !q->acts && !m->opt.use_all;
+	r->background = !q->acts && !q->uses && !m->opt.use_all;
 	r->cancelled = interrupted;
 	if (!r->arg)
 		r->arg = &self;

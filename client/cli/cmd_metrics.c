@@ -55,7 +55,8 @@ static void put_row(json_t *sample)
 static void put_sample(struct cli *c, json_t *sample)
 {
 	if (c->json) {
-		_cleanup_free_ char *text = json_text(sample);
+		_cleanup_free_ char *text =
+			json_dumps(sample, JSON_COMPACT | JSON_REAL_PRECISION(15));
 		puts(text ? text : "{}");
 	} else {
 		put_row(sample);
