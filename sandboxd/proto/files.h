@@ -1,141 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /* The file protocol between the front (guestfs.c) and a sandbox's file worker. After the hello of
  * proto.h a FILES connection carries one request, one answer, one request … in order; the front
- * keeps several connections. A request is struct proto_frame, struct files_req, the path, the
- * second path, data. An answer is struct proto_frame (op and tag repeated; value >= 0, or a
- * negative errno or -FILES_E_*), struct files_rep, then data. `len` counts what follows the frame
- * head. Paths are cleaned absolute guest paths without a final NUL. Both sides check every length.
- */
+ * keeps several connections. Operations and layouts are those of common/fs. By FILES_ADOPT the
+ * front gives the worker a client's connection, on which it then speaks sbx-fs/1. */
 #ifndef SANDBOXD_PROTO_FILES_H
 #define SANDBOXD_PROTO_FILES_H
 
+#include "common/fs/files.h"
 #include "sandboxd/proto/proto.h"
 
-#include <stdint.h>
+#include <stddef.h>
 
-#define FILES_DATA_MAX           (4u * 1024 * 1024) /* data of one request or answer */
-#define FILES_PATH_MAX           4096u              /* with room for a final NUL */
-#define FILES_INLINE_MAX         65536u             /* data that an open may bring along */
-#define FILES_LIST_MAX           10000u             /* entries of one page */
-#define FILES_XATTR_MAX          65536u
-#define FILES_HANDLES_MAX        4096u /* one sandbox */
-#define FILES_CLIENT_HANDLES_MAX 1024u /* one client */
-#define FILES_CLIENTS_MAX        256u  /* clients that hold handles */
-#define FILES_EXPIRE_SECS        60    /* a client not heard from for so long loses its handles */
-#define FILES_EXPIRE_UNOWNED     10    /* times as long for a handle without a client */
-#define FILES_CURSOR_GO_ON       UINT64_MAX /* list: go on where the handle stands */
-
-enum files_op {
-	FILES_STAT = 1, /* path → attr, link target as data */
-	FILES_LIST,     /* path, or handle; offset: cursor → entries; rep.offset: next cursor;
-			   rep.handle: to go on with, 0 when FILES_REP_END */
-	FILES_OPEN,     /* path, mode, length: bytes wanted inline → handle, attr, data */
-	FILES_READ,     /* handle, offset, length → data, value = its length */
-	FILES_WRITE,    /* handle, offset, data → value = bytes, attr */
-	FILES_SYNC,     /* handle */
-	FILES_CLOSE,    /* handle → count of bytes read and written, path as data */
-	FILES_RENAME,   /* path → path2 */
-	FILES_REMOVE,   /* path: a file, link, or empty directory */
-	FILES_UNLINK,
-	FILES_RMDIR,
-	FILES_MKDIR,      /* path, mode → attr */
-	FILES_LINK,       /* path gets the further name path2 → attr */
-	FILES_SYMLINK,    /* path is made, path2 is its text (any bytes but NUL) → attr */
-	FILES_MKNOD,      /* path, mode: S_IFIFO | permissions → attr */
-	FILES_SETATTR,    /* path or handle; FILES_SET_* → attr */
-	FILES_FALLOCATE,  /* path or handle, offset, length, mode: FALLOC_FL_* */
-	FILES_COPY,       /* path or handle at offset → path2 or handle2 at offset2, length;
-			     value = bytes copied now, 0 at the end of the source */
-	FILES_XATTR_GET,  /* path or handle, path2: name → data */
-	FILES_XATTR_SET,  /* data: value; mode: 1 create, 2 replace */
-	FILES_XATTR_LIST, /* → names, each with a final NUL */
-	FILES_XATTR_REMOVE,
-	FILES_STATFS,     /* path → struct files_statfs as data */
-	FILES_SEEK,       /* handle, offset, mode: 0 next data, 1 next hole → value */
-	FILES_PUT,        /* path, data: whole file at once → attr */
-	FILES_PUT_BEGIN,  /* path → handle */
-	FILES_PUT_DATA,   /* handle, data: appended */
-	FILES_PUT_COMMIT, /* handle → attr */
-	FILES_PUT_ABORT,  /* handle */
-	FILES_EXPIRED,    /* → struct files_closed with paths: handles that ended by themselves */
-	FILES_OP_COUNT
-};
-enum files_flags {             /* struct files_req.flags */
-	FILES_FOLLOW = 1 << 0, /* a link as last element is followed */
-	FILES_O_READ = 1 << 1,
-	FILES_O_WRITE = 1 << 2,
-	FILES_O_APPEND = 1 << 3, /* also FILES_WRITE: at the end, whatever the offset */
-	FILES_O_CREATE = 1 << 4,
-	FILES_O_EXCL = 1 << 5,
-	FILES_O_TRUNC = 1 << 6,
-	FILES_O_DIR_OK = 1 << 7,     /* a directory may be opened (for listing and sync) */
-	FILES_INLINE_CLOSE = 1 << 8, /* no handle when all of the file came inline */
-	FILES_WRITE_SYNC = 1 << 9,
-	FILES_DATA_ONLY = 1 << 10, /* sync: fdatasync */
-	FILES_NOREPLACE = 1 << 11,
-	FILES_EXCHANGE = 1 << 12,
-	FILES_SET_MODE = 1 << 13,
-	FILES_SET_UID = 1 << 14,
-	FILES_SET_GID = 1 << 15,
-	FILES_SET_SIZE = 1 << 16, /* offset is the new size */
-	FILES_SET_ATIME = 1 << 17,
-	FILES_SET_MTIME = 1 << 18,
-	FILES_ATIME_NOW = 1 << 19,
-	FILES_MTIME_NOW = 1 << 20,
-};
-/* Refusals that are no errno; sent negative. */
-enum files_error {
-	FILES_E_NOTREG = 1001, /* exists and is neither a regular file nor a directory */
-	FILES_E_REFUSED,       /* procfs, sysfs, devpts, cgroup, mqueue … */
-	FILES_E_RACED,         /* the path kept changing while it was resolved */
-	FILES_E_HANDLE,        /* no such handle: closed, expired, or another client's */
-};
-
-struct files_time {
-	int64_t sec;
-	uint32_t nsec, pad;
-};
-
-struct files_req {
-	uint64_t client; /* owner of handles; 0: none, then a handle lives by its own use */
-	uint64_t handle, handle2;
-	uint64_t offset, offset2, length;
-	uint32_t flags, mode, uid, gid;
-	struct files_time atime, mtime;
-	uint32_t path_len, path2_len, data_len, pad;
-};
-struct files_attr {
-	uint32_t mode, uid, gid, nlink; /* mode with the type */
-	uint64_t size, blocks, ino, dev;
-	uint64_t gen;     /* tells two files apart that got the same inode number */
-	uint64_t version; /* differs whenever content or size may differ */
-	struct files_time atime, mtime, ctime;
-};
-enum files_rep_flags {
-	FILES_REP_END = 1,     /* list: that was all */
-	FILES_REP_EXPIRED = 2, /* FILES_EXPIRED has something to tell */
-	FILES_REP_CREATED = 4, /* open: the file was made by this request; close, expired: this
-				  handle made, emptied or resized its file */
-};
-struct files_rep {
-	uint64_t handle, offset;
-	uint64_t bytes_read, bytes_written;
-	uint32_t flags, data_len;
-	struct files_attr attr;
-};
-/* One entry of a page: this, the name, the link's target; no padding between entries. */
-struct files_entry {
-	struct files_attr attr;
-	uint64_t cursor; /* to list what comes after this entry */
-	uint32_t name_len, target_len;
-};
-struct files_closed {
-	uint64_t bytes_read, bytes_written;
-	uint32_t path_len, flags;
-};
-struct files_statfs {
-	uint64_t bsize, blocks, bfree, bavail, files, ffree, namelen;
-	uint64_t type; /* as in linux/magic.h: whose figures these are */
-};
+_Static_assert(sizeof(struct fs_frame) == sizeof(struct proto_frame) &&
+		       offsetof(struct fs_frame, len) == offsetof(struct proto_frame, len) &&
+		       offsetof(struct fs_frame, op) == offsetof(struct proto_frame, op) &&
+		       offsetof(struct fs_frame, flags) == offsetof(struct proto_frame, flags) &&
+		       offsetof(struct fs_frame, tag) == offsetof(struct proto_frame, tag) &&
+		       offsetof(struct fs_frame, value) == offsetof(struct proto_frame, value),
+	"a frame of sbx-fs/1 is a frame of the shim protocol");
 
 #endif
