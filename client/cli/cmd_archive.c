@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Archives in the image folder of this host, from where a server takes them when they are first used.
- * The end of a file's name says what it is: NAME.tar holds a root file system, NAME.oci.tar and
- * NAME.docker.tar an image as other tools write it. */
+/* Archives in the image folder of this host, from where a server takes them when they are first
+ * used. The end of a file's name says what it is: NAME.tar holds a root file system, NAME.oci.tar
+ * and NAME.docker.tar an image as other tools write it. */
 #include "client/cli/cmds.h"
 
 #include "common/api/ids.h"
@@ -73,8 +73,8 @@ static off_t tar_number(const char *p, size_t n)
 	return n && *p && *p != ' ' ? -1 : v;
 }
 
-/* What an archive holds, told by the names of its entries. A compressed one is taken for a root file
- * system; so is what cannot be read, of which the server then says what is wrong. */
+/* What an archive holds, told by the names of its entries. A compressed one is taken for a root
+ * file system; so is what cannot be read, of which the server then says what is wrong. */
 static int kind_of(int fd)
 {
 	int kind = ROOTFS;
@@ -116,8 +116,8 @@ static int copy_piece(int in, int out)
 	return n < 0 ? -1 : 1;
 }
 
-/* Copies into a new file beside the target, which then takes its name: a server that looks meanwhile
- * sees the old archive or the whole new one. */
+/* Copies into a new file beside the target, which then takes its name: a server that looks
+ * meanwhile sees the old archive or the whole new one. */
 static int copy_into(int in, const char *target)
 {
 	_cleanup_free_ char *part = NULL;
@@ -149,7 +149,8 @@ static void drop_others(const char *dir, const char *name, const char *suffix)
 			asprintf(&other, "%s/%s%s", dir, name, suffixes[i]) < 0)
 			continue;
 		if (unlink(other) < 0 && lstat(other, &st) == 0)
-			complain(0, "%s is there as well; remove the one that is not wanted", other);
+			complain(
+				0, "%s is there as well; remove the one that is not wanted", other);
 	}
 }
 
@@ -167,7 +168,8 @@ int cmd_image_import(struct cli *c)
 	if (in < 0 || fstat(in, &st) < 0)
 		return complain(1, "%s: %s", from, strerrordesc_np(errno));
 	if (!S_ISREG(st.st_mode))
-		return complain(1, "%s is not an archive; an OCI layout is copied to NAME.oci", from);
+		return complain(
+			1, "%s is not an archive; an OCI layout is copied to NAME.oci", from);
 	suffix = suffixes[kind_of(in)];
 	if (!dir || asprintf(&target, "%s/%s%s", dir, name, suffix) < 0)
 		return complain(1, "no image folder that you may write; name it with --image-dir");
@@ -210,4 +212,3 @@ int cmd_image_build(struct cli *c)
 	printf("%s\n", target);
 	return 0;
 }
-

@@ -59,8 +59,8 @@ int cmd_image_ls(struct cli *c)
 /* How far an install is, for a terminal. */
 static void show_install(const struct sbx_image *v)
 {
-	_cleanup_json_ json_t *o = json_pack("{s:I,s:I}", "done", (json_int_t)v->done, "total",
-		(json_int_t)v->total);
+	_cleanup_json_ json_t *o =
+		json_pack("{s:I,s:I}", "done", (json_int_t)v->done, "total", (json_int_t)v->total);
 	_cleanup_free_ char *done = show_bytes(o, "done"), *total = show_bytes(o, "total");
 	char line[400];
 
@@ -149,7 +149,7 @@ int cmd_image_rm(struct cli *c)
 	int code = 0;
 
 	for (int i = 0; i < c->n_pos; i++)
-		code |= ask_show(c, "DELETE", sbx_path("/v1/images?image=%s", c->pos[i]), NULL,
-			show_freed);
+		code |= ask_show(
+			c, "DELETE", sbx_path("/v1/images?image=%s", c->pos[i]), NULL, show_freed);
 	return code;
 }

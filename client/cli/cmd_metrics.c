@@ -13,7 +13,8 @@ static char *show_percent(json_t *row, const char *key)
 {
 	char *out;
 
-	return asprintf(&out, "%.1f", json_number_value(json_object_get(row, key))) < 0 ? NULL : out;
+	return asprintf(&out, "%.1f", json_number_value(json_object_get(row, key))) < 0 ? NULL
+											: out;
 }
 
 static const struct column cols[] = {
@@ -43,9 +44,9 @@ static void show_latest(json_t *v)
 static void put_row(json_t *sample)
 {
 	for (size_t i = 0; i < ARRAY_LEN(cols); i++) {
-		_cleanup_free_ char *text = sample ? (cols[i].show ? cols[i].show : show_value)(
-							     sample, cols[i].key)
-						   : strdup(cols[i].title);
+		_cleanup_free_ char *text =
+			sample ? (cols[i].show ? cols[i].show : show_value)(sample, cols[i].key)
+			       : strdup(cols[i].title);
 		int room = i == 0 ? 32 : i + 1 < ARRAY_LEN(cols) ? 9 : 0;
 		put_padded(text && *text ? text : "-", (size_t)room);
 	}

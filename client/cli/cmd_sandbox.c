@@ -111,8 +111,8 @@ static int sleep_all(struct cli *c, const char *verb)
 	int code = 0;
 
 	for (int i = 0; i < c->n_pos; i++)
-		code |= ask_show(c, "POST", sbx_path("/v1/sandboxes/%s/%S", c->pos[i], verb), NULL,
-			NULL);
+		code |= ask_show(
+			c, "POST", sbx_path("/v1/sandboxes/%s/%S", c->pos[i], verb), NULL, NULL);
 	return code;
 }
 

@@ -48,8 +48,8 @@ static int keep_of(struct cli *c, const char *ref, json_t *list)
 		snprintf(box.id, sizeof(box.id), "%s", ref);
 	}
 	while (i < json_array_size(list)) {
-		const char *of = json_string_value(
-			json_object_get(json_array_get(list, i), "sandbox"));
+		const char *of =
+			json_string_value(json_object_get(json_array_get(list, i), "sandbox"));
 		if (of && !strcmp(of, box.id))
 			i++;
 		else
@@ -95,7 +95,8 @@ static bool is_snapshot(const char *ref)
 	return !strncmp(ref, "snp_", 4); /* no name of a sandbox has an underscore */
 }
 
-/* A fork of a sandbox as it is now takes a snapshot for itself alone, and does not leave it behind. */
+/* A fork of a sandbox as it is now takes a snapshot for itself alone, and does not leave it behind.
+ */
 int cmd_fork(struct cli *c)
 {
 	json_t *spec = spec_request(c);
@@ -148,7 +149,7 @@ int cmd_schedule(struct cli *c)
 		return ask_show(
 			c, "GET", sbx_path("/v1/sandboxes/%s", c->pos[0]), NULL, show_schedule);
 	return ask_show(c, "PUT", sbx_path("/v1/sandboxes/%s/snapshot-schedule", c->pos[0]),
-		json_pack("{s:I,s:I}", "every_secs", (json_int_t)n_every, "keep",
-			(json_int_t)n_keep),
+		json_pack(
+			"{s:I,s:I}", "every_secs", (json_int_t)n_every, "keep", (json_int_t)n_keep),
 		show_schedule);
 }

@@ -155,7 +155,8 @@ void try_loop(struct finding *f)
 			  : "modprobe loop; in a container, pass /dev/loop-control in");
 }
 
-/* The kernel loads a file system's module when it is mounted, so that its list alone does not tell. */
+/* The kernel loads a file system's module when it is mounted, so that its list alone does not tell.
+ */
 static int mount_btrfs(void)
 {
 	int fd = (int)syscall(SYS_fsopen, "btrfs", 0);
@@ -171,8 +172,8 @@ void try_btrfs(struct finding *f)
 	if (sys == EPERM)
 		say(f, false, "not tried: it takes root");
 	else
-		say(f, sys == 0, "%s", sys ? strerrordesc_np(sys)
-					   : "works: snapshots in milliseconds");
+		say(f, sys == 0, "%s",
+			sys ? strerrordesc_np(sys) : "works: snapshots in milliseconds");
 	mend(f, sys == EPERM ? "run sbx doctor as root"
 			     : "modprobe btrfs; without it snapshots are copies");
 }
@@ -188,7 +189,7 @@ static int load_sk_lookup(void)
 
 	attr.insn_cnt = ARRAY_LEN(code);
 	attr.insns = (uint64_t)(uintptr_t)code;
-	attr.license = (uint64_t)(uintptr_t)"GPL";
+	attr.license = (uint64_t)(uintptr_t) "GPL";
 	attr.expected_attach_type = BPF_SK_LOOKUP;
 	return syscall(SYS_bpf, BPF_PROG_LOAD, &attr, sizeof(attr)) < 0 ? errno : 0;
 }

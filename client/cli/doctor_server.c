@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The server's part of `sbx doctor`: is it there, and which of its capabilities are missing and why. The
- * reasons are those of our own server; another one may have others. */
+/* The server's part of `sbx doctor`: is it there, and which of its capabilities are missing and
+ * why. The reasons are those of our own server; another one may have others. */
 #include "client/cli/cli.h"
 #include "client/cli/doctor.h"
 
@@ -17,22 +17,26 @@ static const struct {
 		"egress processes are needed: run sandboxd as root with sbx-egress beside sbx-priv" },
 	{ "egress_open", "sandboxes may reach all public addresses",
 		"start sandboxd with --egress-open; it needs what egress_allowlist needs" },
-	{ "suspend", "sandboxes can sleep", "the freezer of control groups is needed, see cgroup above" },
+	{ "suspend", "sandboxes can sleep",
+		"the freezer of control groups is needed, see cgroup above" },
 	{ "disk_snapshot", "snapshots and forks of a sandbox's files",
 		"areas of disk for sandboxes are needed, see loop device and btrfs above" },
 	{ "memory_snapshot", "snapshots with running processes",
 		"nothing mends it: this backend keeps files only, which disk_snapshot is" },
-	{ "tunnel", "ports of a sandbox can be reached", "run sandboxd as root for the linux backend" },
+	{ "tunnel", "ports of a sandbox can be reached",
+		"run sandboxd as root for the linux backend" },
 	{ "volumes", "folders that outlive sandboxes",
 		"areas of disk for sandboxes are needed, see loop device and btrfs above" },
 	{ "audit", "a log of what happened", "start sandboxd without --audit-log none" },
 	{ "metrics", "usage of sandboxes", "control groups are needed, see cgroup above" },
-	{ "metrics_export", "usage is pushed to a collector", "control groups are needed, see cgroup above" },
+	{ "metrics_export", "usage is pushed to a collector",
+		"control groups are needed, see cgroup above" },
 	{ "images", "images can be installed and removed",
 		"apt-get install skopeo, then start sandboxd again" },
 	{ "registry_login", "images of private registries",
 		"apt-get install skopeo, then start sandboxd again" },
-	{ "gpu", "whole GPUs for sandboxes", "nothing mends it: this server passes no GPU through" },
+	{ "gpu", "whole GPUs for sandboxes",
+		"nothing mends it: this server passes no GPU through" },
 };
 
 json_t *try_server(struct cli *c, struct finding *f)
@@ -64,7 +68,6 @@ json_t *try_server(struct cli *c, struct finding *f)
 	sbx_response_free(&r);
 	return v;
 }
-
 
 const char *try_capability(json_t *node, size_t nth, struct finding *f)
 {

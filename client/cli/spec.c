@@ -233,7 +233,8 @@ static int add_login(struct cli *c, json_t *o)
 	password = secret_read(file, "Password");
 	if (!password)
 		return -1;
-	v = json_pack("{s:s,s:s,s:s}", "registry", registry, "username", user, "password", password);
+	v = json_pack(
+		"{s:s,s:s,s:s}", "registry", registry, "username", user, "password", password);
 	secret_free(password);
 	if (!v)
 		return complain(-1, "the registry login is not UTF-8 text");

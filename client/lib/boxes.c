@@ -62,7 +62,8 @@ static int put_network(json_t *o, const char *mode, const char *const *allow,
 	if (!mode && !allow && !deny)
 		return 0;
 	values_put_str(net, "mode", mode);
-	if (values_put_list(net, "allow", allow, e) < 0 || values_put_list(net, "deny", deny, e) < 0)
+	if (values_put_list(net, "allow", allow, e) < 0 ||
+		values_put_list(net, "deny", deny, e) < 0)
 		return -1;
 	json_object_set(o, "network", net);
 	return 0;

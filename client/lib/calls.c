@@ -57,8 +57,8 @@ int sbx_run(struct sbx *s, const char *ref, const struct sbx_command *c, struct 
 	struct sbx_result r = { 0 };
 	json_t *body = command_body(c, e), *code;
 
-	if (!body || values_call(s, "POST", sbx_path("/v1/sandboxes/%s/run", ref), body, -1, &answer,
-			     e) < 0)
+	if (!body || values_call(s, "POST", sbx_path("/v1/sandboxes/%s/run", ref), body, -1,
+			     &answer, e) < 0)
 		return -1;
 	code = json_object_get(answer, "exit_code");
 	r.exit_code = (int)json_integer_value(code);
@@ -95,8 +95,8 @@ int sbx_start(struct sbx *s, const char *ref, const struct sbx_command *c, int64
 		values_put_int(body, "rows", c->rows);
 		values_put_int(body, "cols", c->cols);
 	}
-	if (values_call(s, "POST", sbx_path("/v1/sandboxes/%s/processes", ref), body, 0, &answer, e) <
-		0)
+	if (values_call(s, "POST", sbx_path("/v1/sandboxes/%s/processes", ref), body, 0, &answer,
+		    e) < 0)
 		return -1;
 	pid = json_object_get(answer, "pid");
 	if (!json_is_integer(pid) || json_integer_value(pid) < 1)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Two stream sockets, joined. One thread serves both directions: each holds at most one piece, so that
- * a slow end slows the other down and nothing grows. */
+/* Two stream sockets, joined. One thread serves both directions: each holds at most one piece, so
+ * that a slow end slows the other down and nothing grows. */
 #include "client/lib/internal.h"
 
 #include "common/sys/mem.h"
@@ -73,7 +73,8 @@ void sbx_join(int a, int b)
 		want(&back, &f[1], &f[0]);
 		if (!f[0].events && !f[1].events)
 			continue;
-		/* An end that is waited for in no way may have hung up, which would not let poll sleep. */
+		/* An end that is waited for in no way may have hung up, which would not let poll
+		 * sleep. */
 		for (int i = 0; i < 2; i++)
 			if (!f[i].events)
 				f[i].fd = -1;

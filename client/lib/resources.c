@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Calls about what a server keeps beside sandboxes: snapshots, volumes, images, usage, its machine. */
+/* Calls about what a server keeps beside sandboxes: snapshots, volumes, images, usage, its machine.
+ */
 #include "client/lib/values.h"
 
 #include "common/sys/mem.h"
@@ -38,8 +39,7 @@ static bool take_snapshot(json_t *o, void *out)
 	return values_take(o, members, ARRAY_LEN(members), out);
 }
 
-int sbx_snapshot_take(
-	struct sbx *s, const char *ref, struct sbx_snapshot *ret, struct sbx_error *e)
+int sbx_snapshot_take(struct sbx *s, const char *ref, struct sbx_snapshot *ret, struct sbx_error *e)
 {
 	_cleanup_json_ json_t *answer = NULL;
 	struct sbx_snapshot v = { .bytes = 0 };
@@ -53,8 +53,7 @@ int sbx_snapshot_take(
 	return 0;
 }
 
-int sbx_snapshot_list(
-	struct sbx *s, struct sbx_snapshot **ret, size_t *ret_n, struct sbx_error *e)
+int sbx_snapshot_list(struct sbx *s, struct sbx_snapshot **ret, size_t *ret_n, struct sbx_error *e)
 {
 	static const struct list_shape shape = { "snapshots", sizeof(struct sbx_snapshot),
 		take_snapshot };
@@ -146,8 +145,7 @@ static bool take_image(json_t *o, void *out)
 	       (!p || json_is_null(p) || values_take(p, progress, ARRAY_LEN(progress), out));
 }
 
-int sbx_image_install(
-	struct sbx *s, const char *image, struct sbx_image *ret, struct sbx_error *e)
+int sbx_image_install(struct sbx *s, const char *image, struct sbx_image *ret, struct sbx_error *e)
 {
 	_cleanup_json_ json_t *answer = NULL, *body = json_object();
 	struct sbx_image v = { .bytes = 0 };
@@ -169,8 +167,7 @@ int sbx_image_list(struct sbx *s, struct sbx_image **ret, size_t *ret_n, struct 
 	return values_list(s, sbx_path("/v1/images"), &shape, ret, ret_n, e);
 }
 
-int sbx_image_remove(
-	struct sbx *s, const char *image, int64_t *ret_freed, struct sbx_error *e)
+int sbx_image_remove(struct sbx *s, const char *image, int64_t *ret_freed, struct sbx_error *e)
 {
 	_cleanup_json_ json_t *answer = NULL;
 	json_t *freed;

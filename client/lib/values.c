@@ -80,8 +80,8 @@ int values_call(struct sbx *s, const char *method, char *path, json_t *body, int
 	return bad ? sbx_fail_shape(e, "no JSON") : 0;
 }
 
-int values_of_list(json_t *list, const struct list_shape *shape, void *ret, size_t *ret_n,
-	struct sbx_error *e)
+int values_of_list(
+	json_t *list, const struct list_shape *shape, void *ret, size_t *ret_n, struct sbx_error *e)
 {
 	_cleanup_free_ char *all = NULL;
 	size_t n = json_array_size(list);

@@ -6,7 +6,7 @@
 
 #include "client/lib/internal.h"
 
-/* One member of an answer and where it goes. An optional one that is absent or null leaves zeros. */
+/* One member of an answer and where it goes. An optional one that is absent leaves zeros. */
 struct member {
 	const char *key;
 	enum { MEMBER_STR, MEMBER_INT, MEMBER_NUM, MEMBER_BOOL } type;
@@ -34,8 +34,8 @@ int values_list(struct sbx *s, char *path, const struct list_shape *shape, void 
 int values_of_list(json_t *list, const struct list_shape *shape, void *ret, size_t *ret_n,
 	struct sbx_error *e);
 
-/* Sends `body` (taken, may be NULL) and parses a JSON answer into *ret when that is given. `path` is
- * taken; timeout_ms as in sbx_request. */
+/* Sends `body` (taken, may be NULL) and parses a JSON answer into *ret when that is given. `path`
+ * is taken; timeout_ms as in sbx_request. */
 int values_call(struct sbx *s, const char *method, char *path, json_t *body, int timeout_ms,
 	json_t **ret, struct sbx_error *e);
 /* The same for an answer that is one sandbox; ret may be NULL. */

@@ -10,26 +10,26 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define BOX                                                                                        \
-	"{\"id\":\"sbx_0123456789abcdef\",\"state\":\"suspended\",\"image\":\"base\",\"cpus\":0.5," \
+#define BOX                                                                                           \
+	"{\"id\":\"sbx_0123456789abcdef\",\"state\":\"suspended\",\"image\":\"base\",\"cpus\":0.5,"   \
 	"\"memory_mb\":256,\"disk_mb\":512,\"network\":{\"mode\":\"allowlist\",\"allow\":[\"a.b\"]}," \
-	"\"created_at\":\"2026-01-01T00:00:00Z\",\"idle_timeout_secs\":60,\"idle_suspended\":true," \
-	"\"idle_action\":\"suspend\",\"snapshot_every_secs\":300,\"snapshot_keep\":2,"              \
+	"\"created_at\":\"2026-01-01T00:00:00Z\",\"idle_timeout_secs\":60,\"idle_suspended\":true,"   \
+	"\"idle_action\":\"suspend\",\"snapshot_every_secs\":300,\"snapshot_keep\":2,"                \
 	"\"snapshotting\":{\"phase\":\"capture\",\"bytes\":0}}"
-#define SNAPSHOT                                                                                   \
+#define SNAPSHOT                                                                                    \
 	"{\"id\":\"snp_0123456789abcdef\",\"sandbox\":\"sbx_0123456789abcdef\",\"image\":\"base\"," \
 	"\"kind\":\"disk\",\"scheduled\":true,\"bytes\":4096,\"created_at\":\"2026-01-01T00:00:00Z\"}"
 #define VOLUME                                                                                     \
-	"{\"name\":\"data\",\"size_mb\":64,\"created_at\":\"2026-01-01T00:00:00Z\","                \
+	"{\"name\":\"data\",\"size_mb\":64,\"created_at\":\"2026-01-01T00:00:00Z\","               \
 	"\"attached_to\":\"sbx_0123456789abcdef\"}"
 #define IMAGE                                                                                      \
-	"{\"image\":\"docker.io/library/alpine:3\",\"state\":\"installing\",\"in_use\":0,"          \
+	"{\"image\":\"docker.io/library/alpine:3\",\"state\":\"installing\",\"in_use\":0,"         \
 	"\"default\":true,\"progress\":{\"phase\":\"pulling\",\"done\":3,\"total\":9}}"
 #define SAMPLE                                                                                     \
-	"{\"time\":\"2026-01-01T00:00:00Z\",\"cpu_percent\":12.5,\"memory_bytes\":1,"               \
-	"\"memory_limit_bytes\":2,\"net_rx_bytes\":3,\"net_tx_bytes\":4,\"disk_read_bytes\":5,"     \
+	"{\"time\":\"2026-01-01T00:00:00Z\",\"cpu_percent\":12.5,\"memory_bytes\":1,"              \
+	"\"memory_limit_bytes\":2,\"net_rx_bytes\":3,\"net_tx_bytes\":4,\"disk_read_bytes\":5,"    \
 	"\"disk_write_bytes\":6}"
-#define NODE                                                                                       \
+#define NODE                                                                                        \
 	"{\"node\":\"\",\"version\":\"1\",\"capacity\":{\"cpus\":2,\"memory_mb\":3,\"disk_mb\":4}," \
 	"\"free\":{\"cpus\":0.5,\"memory_mb\":1,\"disk_mb\":2},\"running\":7,\"cordoned\":true}"
 
@@ -334,9 +334,11 @@ static void an_answer_of_another_shape_is_refused(void **state)
 		{ do_box, "[]" },
 		{ do_box, "{}" },
 		{ do_box, "{\"id\":7,\"state\":\"running\",\"image\":\"i\",\"created_at\":\"t\"}" },
-		{ do_box, "{\"id\":\"i\",\"state\":\"a state that is far too long\",\"image\":\"i\","
-			  "\"created_at\":\"t\"}" },
-		{ do_box, "{\"id\":\"a\\u0000b\",\"state\":\"s\",\"image\":\"i\",\"created_at\":\"t\"}" },
+		{ do_box,
+			"{\"id\":\"i\",\"state\":\"a state that is far too long\",\"image\":\"i\","
+			"\"created_at\":\"t\"}" },
+		{ do_box,
+			"{\"id\":\"a\\u0000b\",\"state\":\"s\",\"image\":\"i\",\"created_at\":\"t\"}" },
 		{ do_box, "{\"id\":\"i\",\"state\":\"s\",\"image\":\"i\",\"created_at\":\"t\","
 			  "\"memory_mb\":1.5}" },
 		{ do_box, "{\"id\":\"i\",\"state\":\"s\",\"image\":\"i\",\"created_at\":\"t\","
