@@ -23,6 +23,18 @@ $(O)/bench/bench: $(O)/obj/tests/bench/bench.o $(O)/lib/libsbx.a
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_client)
+$(O)/bench/node: $(O)/obj/tests/bench/node.o $(O)/lib/libsbx.a
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_client)
+$(O)/bench/peer: $(O)/guest/tests/bench/peer.o
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(MUSL) $(GUEST_LDFLAGS) -o $@ $^
+$(O)/soak/soak: $(O)/obj/tests/soak/soak.o $(O)/lib/libsbx.a
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_client)
 # The attacks that run inside a sandbox, and a broker that starts guest processes as guest root.
 $(O)/tests/linux/attack: $(O)/guest/tests/linux/attack.o
 $(O)/tests/linux/poke: $(O)/guest/tests/linux/poke.o
@@ -38,15 +50,22 @@ $(O)/tests/linux/bare/filter.o: sandboxd/priv/filter.c
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(ALL_CFLAGS) -DFILTER_USED=0 -c -o $@ $<
+$(O)/tests/linux/redirect/catch.o: sandboxd/priv/catch.c
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) -DCATCH_BY_LOOKUP=0 -c -o $@ $<
 PRIV_OBJS := $(call objs,sandboxd/priv common/sys)
 # root: guest processes are guest root; bare: and there is no system call filter.
 $(O)/tests/linux/root/sbx-priv: $(O)/tests/linux/root/build.o $(filter-out %/priv/build.o,$(PRIV_OBJS))
 $(O)/tests/linux/bare/sbx-priv: $(O)/tests/linux/root/build.o $(O)/tests/linux/bare/filter.o \
 	$(filter-out %/priv/build.o %/priv/filter.o,$(PRIV_OBJS))
-$(O)/tests/linux/root/sbx-priv $(O)/tests/linux/bare/sbx-priv:
+# redirect: as on a host that takes no socket lookup program.
+$(O)/tests/linux/redirect/sbx-priv: $(O)/tests/linux/redirect/catch.o $(filter-out %/priv/catch.o,$(PRIV_OBJS))
+$(O)/tests/linux/root/sbx-priv $(O)/tests/linux/bare/sbx-priv $(O)/tests/linux/redirect/sbx-priv:
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_priv)
 	$(Q)for p in shim init worker egress; do ln -sf ../../../bin/sbx-$$p $(@D)/sbx-$$p; done
-tests-build: $(TEST_BINS) $(O)/tests/linux/attack $(O)/tests/linux/poke $(O)/tests/linux/root/sbx-priv $(O)/tests/linux/bare/sbx-priv
+tests-build: $(TEST_BINS) $(O)/tests/linux/attack $(O)/tests/linux/poke $(O)/tests/linux/root/sbx-priv $(O)/tests/linux/bare/sbx-priv \
+	$(O)/tests/linux/redirect/sbx-priv
 .SECONDARY:

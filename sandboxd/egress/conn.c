@@ -13,6 +13,9 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#ifndef SO_ORIGINAL_DST
+#define SO_ORIGINAL_DST 80
+#endif
 #define PER_TURN 16
 #define PAUSE_MS 500 /* no descriptor left */
 
@@ -236,13 +239,28 @@ static bool admit(struct egress *g, struct conn *c)
 	return false;
 }
 
+/* The accepted socket's own address is what was asked for; where the redirect caught it, connection
+ * tracking knows. */
+static int asked_for(int fd, struct sockaddr_in *sa)
+{
+	struct sockaddr_in was;
+	socklen_t n = sizeof(*sa);
+
+	if (getsockname(fd, (struct sockaddr *)sa, &n) < 0 || sa->sin_family != AF_INET)
+		return -1;
+	n = sizeof(was);
+	if (ntohl(sa->sin_addr.s_addr) == EGRESS_DNS_ADDR &&
+		getsockopt(fd, SOL_IP, SO_ORIGINAL_DST, &was, &n) == 0)
+		*sa = was;
+	return 0;
+}
+
 static void take(struct egress *g, int fd)
 {
 	struct sockaddr_in sa;
-	socklen_t n = sizeof(sa);
 	struct conn *c = calloc(1, sizeof(*c));
 
-	if (!c || getsockname(fd, (struct sockaddr *)&sa, &n) < 0 || sa.sin_family != AF_INET) {
+	if (!c || asked_for(fd, &sa) < 0) {
 		free(c);
 		close(fd);
 		return;

@@ -10,7 +10,7 @@
 
 struct catcher {
 	int tcp, dns_tcp, dns_udp;
-	int link; /* keeps the socket lookup program in place */
+	int link; /* keeps the socket lookup program in place; -1: the redirect does the work */
 };
 #define CATCHER_NULL      \
 	{                 \
@@ -21,5 +21,7 @@ int catch_open(struct catcher *c, struct fail *f);
 /* Connects to the other side of the world, and sees it arrive here. */
 int catch_test(const struct catcher *c, struct fail *f);
 void catch_close(struct catcher *c);
+/* The fallback's rules (catch_redirect.c), towards the listener's port: 0 or -errno. */
+int catch_redirect(uint16_t port);
 
 #endif

@@ -150,6 +150,8 @@ static int launch(struct start *s, struct fail *f)
 	_Alignas(16) char stack[STACK];
 	pid_t pid = clone(egress_main, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, s);
 
+	forget_stack(stack);
+
 	if (pid < 0)
 		return fail_set(f, errno, "start sbx-egress");
 	if (s->fail.sys)
@@ -163,16 +165,18 @@ int egress_start(const struct build_env *env, uint32_t block, int shim, bool tes
 	struct catcher c;
 	int sv[2], r = catch_open(&c, f);
 
-	if (r == 0 && test)
-		r = catch_test(&c, f);
+	if (r == 0 && test && (r = catch_test(&c, f)) == 0)
+		fprintf(stderr, "<info> sbx-priv: connections of sandboxes are caught by %s\n",
+			c.link < 0 ? "an nftables redirect" : "socket lookup");
 	if (r == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv) < 0)
 		r = fail_set(f, errno, "make a socket pair");
 	if (r < 0) {
 		catch_close(&c);
 		return r;
 	}
+	/* Without a link there is nothing to keep: a second copy of something fills the place. */
 	struct start s = { .env = env, .uid = box_egress_uid(block),
-		.fds = { sv[1], shim, c.tcp, c.dns_tcp, c.dns_udp, c.link } };
+		.fds = { sv[1], shim, c.tcp, c.dns_tcp, c.dns_udp, c.link < 0 ? shim : c.link } };
 	r = launch(&s, f);
 	close(sv[1]);
 	catch_close(&c);

@@ -18,7 +18,7 @@ enum egress_fd {
 	EGRESS_FD_TCP,      /* listener that all foreign TCP of the guest arrives at */
 	EGRESS_FD_DNS_TCP,
 	EGRESS_FD_DNS_UDP,
-	EGRESS_FD_LINK,     /* keeps the socket lookup program attached; or /dev/null */
+	EGRESS_FD_LINK,     /* keeps the socket lookup program attached, where there is one */
 	EGRESS_FD_END
 };
 #define EGRESS_BOOT_MAGIC 0x45475242u

@@ -323,6 +323,27 @@ has_ended() { [ ! -e "/proc/$1" ]; }
 	rm -rf "$root" "$D/images"
 }
 
+@test "without a socket lookup program a redirect does the same" {
+	server_start --libexec-dir "$O/tests/linux/redirect"
+	grep -q 'caught by an nftables redirect' "$D/log"
+	new "$(allow ok.test shared.test inner.test)"
+	put_poke
+	fetch ok.test/ | grep -q host=ok.test
+	[ "$(guest 'head -c 2000000 /dev/zero | nc ok.test 8')" = 2000000 ]
+	guest 'nslookup evil.test 8.8.8.8' | grep -q NXDOMAIN
+	never fetch inner.test/
+	mark
+	[ "$(guest "$POKE tcp 11.0.1.10 80")" = "tcp closed" ]
+	[ "$(guest "$POKE tcp 127.0.0.1 80")" = "tcp 111" ]
+	[ "$(guest "$POKE udp 11.0.1.10 123")" = "udp 101" ]
+	[ "$(guest "$POKE serve 8080 >/dev/null & sleep 0.3; nc -w 3 192.0.2.2 8080 </dev/null")" = hello ]
+	guest "printf 'GET / HTTP/1.1\r\nHost: shared.test\r\n\r\n' | nc ok.test 80" || true
+	never world_saw connect
+	kill -9 "$(egress_pid)"
+	fetched() { fetch ok.test/ | grep -q host=ok.test; }
+	wait_for 15 fetched
+}
+
 @test "a network is changed in a running sandbox only" {
 	server_start
 	new "$(allow ok.test)"
