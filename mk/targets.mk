@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # Everything that is not compiling: running, checking, installing.
-.PHONY: all up down check test bench fuzz install uninstall help lint format clean tests-build \
+.PHONY: all up down check test bench soak fuzz install uninstall help lint format clean tests-build \
 	check-asan check-tsan deps
 
 deps:
@@ -29,6 +29,10 @@ check-tsan: ## the C tests under ThreadSanitizer
 bench: all ## measure against bwrap, runc, sshfs and native, side by side
 	@scripts/deps bench
 	@O=$(O) tests/bench/run
+	@O=$(O) tests/bench/run_node
+soak: all ## many clients doing everything for MINUTES=10, then look for what was left
+	@scripts/deps test
+	@O=$(O) tests/soak/run
 lint: ## static analysis and format
 	@scripts/deps lint
 	@scripts/lint
