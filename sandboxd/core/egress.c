@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Asking the egress processes. Each question is a connection of its own: they are rare, and what broke in
- * one cannot spoil the next. */
+/* Asking the egress processes. Each question is a connection of its own: they are rare, and what
+ * broke in one cannot spoil the next. */
 #include "sandboxd/core/egress_internal.h"
 
 #include "common/base/log.h"
@@ -25,8 +25,8 @@ struct request { /* hello and frames, sent at once */
 
 static int broken(struct err *e, int r)
 {
-	return err_set_sys(e, ERR_UNAVAILABLE, -r, "the sandbox's egress process cannot be reached: %s",
-		strerror(-r));
+	return err_set_sys(e, ERR_UNAVAILABLE, -r,
+		"the sandbox's egress process cannot be reached: %s", strerror(-r));
 }
 
 static int dial(const struct egress *g, int *ret_fd)
@@ -69,7 +69,9 @@ static uint8_t *put_names(uint8_t *p, const struct strlist *l)
 
 static void put_hello(struct request *q, const struct egress *g, uint32_t kind)
 {
-	struct proto_hello h = { .magic = PROTO_MAGIC, .version = PROTO_VERSION, .kind = kind,
+	struct proto_hello h = { .magic = PROTO_MAGIC,
+		.version = PROTO_VERSION,
+		.kind = kind,
 		.generation = g->s->generation };
 
 	memcpy(h.secret, g->s->secret, sizeof(h.secret));
@@ -91,7 +93,8 @@ static int make_request(const struct egress *g, uint32_t kind, const struct net_
 	struct request *q, struct err *e)
 {
 	static const uint32_t modes[] = { [NET_NONE] = EGRESS_NONE,
-		[NET_ALLOWLIST] = EGRESS_ALLOWLIST, [NET_OPEN] = EGRESS_OPEN };
+		[NET_ALLOWLIST] = EGRESS_ALLOWLIST,
+		[NET_OPEN] = EGRESS_OPEN };
 	struct egress_resolvers r;
 	size_t names = p ? names_len(&p->allow) + names_len(&p->deny) : 0;
 	struct egress_policy head = { .len = (uint32_t)names };
@@ -99,8 +102,8 @@ static int make_request(const struct egress *g, uint32_t kind, const struct net_
 	if (names > PROTO_FRAME_MAX - sizeof(head))
 		return err_set(e, ERR_INVALID_REQUEST, "network: the lists are too long");
 	*q = (struct request){ .b = malloc(sizeof(struct proto_hello) +
-					   3 * sizeof(struct proto_frame) + sizeof(r) + sizeof(head) +
-					   names) };
+					   3 * sizeof(struct proto_frame) + sizeof(r) +
+					   sizeof(head) + names) };
 	if (!q->b)
 		return err_set(e, ERR_UNAVAILABLE, "out of memory");
 	put_hello(q, g, kind);
@@ -204,8 +207,8 @@ int egress_revive(struct egress *g, const struct net_policy *p, struct err *e)
 		return 0;
 	if (is_dead(r) && c->ops->egress_add && p->mode != NET_NONE) {
 		why = (struct err)ERR_NULL;
-		if (c->ops->egress_add(c->backend, g->s->id, g->s->secret, g->s->generation, &why) ==
-				0 &&
+		if (c->ops->egress_add(
+			    c->backend, g->s->id, g->s->secret, g->s->generation, &why) == 0 &&
 			connect_events(g, p, &r, &why) == 0)
 			return 0;
 	}

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: MIT */
-/* One egress process as the front holds it; shared by egress.c (asking) and egress_watch.c (reading).
- * Locks: `turn` is held over a change of policy or a new start of the process, and the sandbox's lock may
- * be taken under it, never the other way. The watch's lock comes last. */
+/* One egress process as the front holds it; shared by egress.c (asking) and egress_watch.c
+ * (reading). Locks: `turn` is held over a change of policy or a new start of the process, and the
+ * sandbox's lock may be taken under it, never the other way. The watch's lock comes last. */
 #ifndef SANDBOXD_CORE_EGRESS_INTERNAL_H
 #define SANDBOXD_CORE_EGRESS_INTERNAL_H
 
 #include "sandboxd/core/core_internal.h"
 #include "sandboxd/core/egress.h"
 
-#define EGRESS_EVENT_MAX \
+#define EGRESS_EVENT_MAX                                                                           \
 	(sizeof(struct proto_frame) + sizeof(struct egress_refused) + EGRESS_NAME_MAX)
 
 struct egress {
-	struct egress *next;     /* in its bucket */
-	uint64_t key;            /* names it in the poll set: a pointer could be stale */
+	struct egress *next; /* in its bucket */
+	uint64_t key;        /* names it in the poll set: a pointer could be stale */
 	struct egress_watch *watch;
-	struct sandbox *s;       /* outlives this */
+	struct sandbox *s; /* outlives this */
 	int run_dirfd;
 	pthread_mutex_t turn;
 	/* under the watch's lock */
-	int fd;                  /* EVENTS connection, -1: the process is lost */
+	int fd;                    /* EVENTS connection, -1: the process is lost */
 	int64_t retry_ms, wait_ms; /* lost: when to try next */
 	/* the watch's thread only */
 	size_t got;

@@ -92,7 +92,7 @@ int egress_resolvers_load(const struct strlist *given, struct egress_resolvers *
 	for (size_t i = 0; i < given->n; i++)
 		if (parse_given(given->v[i], &ret->v[ret->n++]) < 0)
 			return err_set(e, ERR_INVALID_REQUEST,
-				"--egress-resolver: ADDRESS or ADDRESS:PORT is needed, names do not work here");
+				"--egress-resolver: ADDRESS or ADDRESS:PORT is needed");
 	if (!given->n)
 		read_conf(ret);
 	return 0;

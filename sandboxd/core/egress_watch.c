@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* One thread reads what all egress processes refuse, and has one started again that has died. Entries
- * are found by key under the lock; one that is being worked on is `current`, so that its removal can
- * wait for it. */
+/* One thread reads what all egress processes refuse, and has one started again that has died.
+ * Entries are found by key under the lock; one that is being worked on is `current`, so that its
+ * removal can wait for it. */
 #include "sandboxd/core/egress_internal.h"
 
 #include "common/base/log.h"
@@ -212,7 +212,8 @@ static bool restart(struct egress *g)
 			log_warn("a sandbox's egress process had ended and was started again id=%s",
 				s->id);
 		else
-			log_warn("a sandbox has no network for now id=%s reason=\"%s\"", s->id, e.msg);
+			log_warn("a sandbox has no network for now id=%s reason=\"%s\"", s->id,
+				e.msg);
 	}
 	pthread_mutex_unlock(&g->turn);
 	return needed;

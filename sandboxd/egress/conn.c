@@ -125,7 +125,8 @@ static void far_connecting(struct egress *g, struct source *s, uint32_t events)
 }
 
 /* 0: under way. */
-static int dial_one(struct egress *g, struct conn *c, const struct sockaddr_storage *ss, socklen_t n)
+static int dial_one(
+	struct egress *g, struct conn *c, const struct sockaddr_storage *ss, socklen_t n)
 {
 	int fd = socket(ss->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 

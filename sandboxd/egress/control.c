@@ -69,8 +69,10 @@ static int check_hello(const struct egress *g, const struct proto_hello *h)
 
 static int greet(struct egress *g, struct control *c)
 {
-	struct proto_hello_ok ok = { .magic = PROTO_MAGIC, .version = PROTO_VERSION,
-		.error = check_hello(g, &c->in.hello), .generation = g->id.generation };
+	struct proto_hello_ok ok = { .magic = PROTO_MAGIC,
+		.version = PROTO_VERSION,
+		.error = check_hello(g, &c->in.hello),
+		.generation = g->id.generation };
 
 	c->greeted = true;
 	c->events = c->in.hello.kind == PROTO_EVENTS;
@@ -128,8 +130,9 @@ static int64_t set_resolvers(struct egress *g, const uint8_t *body, size_t len)
 static int answer(struct control *c, int64_t value, const void *body, size_t len)
 {
 	uint8_t b[sizeof(struct proto_frame) + sizeof(struct egress_counts)];
-	struct proto_frame f = { .op = c->in.frame.op, .tag = c->in.frame.tag, .value = value,
-		.len = (uint32_t)len };
+	struct proto_frame f = {
+		.op = c->in.frame.op, .tag = c->in.frame.tag, .value = value, .len = (uint32_t)len
+	};
 
 	memcpy(b, &f, sizeof(f));
 	if (len)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The guest's name server, over UDP and TCP. In mode allowlist every answer is made here and no
- * question leaves the machine; in mode open a name's addresses come from the operator's resolver, and
- * what is not public is left out. Only addresses (type A) exist. */
+ * question leaves the machine; in mode open a name's addresses come from the operator's resolver,
+ * and what is not public is left out. Only addresses (type A) exist. */
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
 #include "sandboxd/egress/state.h"
@@ -14,11 +14,11 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#define TTL          30
-#define QUERY_BUF    1024
-#define PER_TURN     32
-#define PER_S        500
-#define BURST        2000
+#define TTL       30
+#define QUERY_BUF 1024
+#define PER_TURN  32
+#define PER_S     500
+#define BURST     2000
 
 struct dns_peer {
 	struct source src;
@@ -65,8 +65,12 @@ static void send_udp(struct egress *g, const struct reply_to *to, uint8_t *b, si
 	} ctl = { { 0 } };
 	struct sockaddr_in from = to->from;
 	struct iovec iov = { .iov_base = b, .iov_len = n };
-	struct msghdr m = { .msg_name = &from, .msg_namelen = sizeof(from), .msg_iov = &iov,
-		.msg_iovlen = 1, .msg_control = ctl.buf, .msg_controllen = sizeof(ctl.buf) };
+	struct msghdr m = { .msg_name = &from,
+		.msg_namelen = sizeof(from),
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = ctl.buf,
+		.msg_controllen = sizeof(ctl.buf) };
 	struct in_pktinfo info = { .ipi_spec_dst = to->to };
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 
@@ -142,8 +146,9 @@ static bool ask(struct egress *g, const struct reply_to *to, const uint8_t *msg,
 
 	if (!a)
 		return false;
-	*a = (struct asked){ .peer = to->peer, .tcp = to->peer != NULL, .from = to->from,
-		.to = to->to, .q = *q };
+	*a = (struct asked){
+		.peer = to->peer, .tcp = to->peer != NULL, .from = to->from, .to = to->to, .q = *q
+	};
 	memcpy(a->msg, msg, q->end);
 	if (!query_start(g, q->name, false, resolved, a)) {
 		free(a);
@@ -191,8 +196,12 @@ static bool receive_udp(struct egress *g, int fd)
 	uint8_t b[QUERY_BUF];
 	struct iovec iov = { .iov_base = b, .iov_len = sizeof(b) };
 	struct reply_to to = { NULL, { 0 }, { htonl(EGRESS_DNS_ADDR) } };
-	struct msghdr m = { .msg_name = &to.from, .msg_namelen = sizeof(to.from), .msg_iov = &iov,
-		.msg_iovlen = 1, .msg_control = ctl.buf, .msg_controllen = sizeof(ctl.buf) };
+	struct msghdr m = { .msg_name = &to.from,
+		.msg_namelen = sizeof(to.from),
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = ctl.buf,
+		.msg_controllen = sizeof(ctl.buf) };
 	ssize_t n = recvmsg(fd, &m, MSG_DONTWAIT);
 
 	if (n < 0)
@@ -217,7 +226,8 @@ void dns_udp_ready(struct egress *g, struct source *s, uint32_t events)
 
 /* --- TCP ------------------------------------------------------------------------------------- */
 
-/* Answers what has come, one question after the other; nothing is read while an answer is awaited. */
+/* Answers what has come, one question after the other; nothing is read while an answer is awaited.
+ */
 static void peer_more(struct egress *g, struct dns_peer *p)
 {
 	while (p->got >= 2 && !p->asked) {

@@ -43,7 +43,8 @@ static uint8_t *put32(uint8_t *p, uint32_t v)
 }
 
 /* Reads a name at `at`, following pointers backwards only. to[256] gets its text with dots; a label
- * with anything odd in it makes *odd true. Where the name ends at its first place, or 0: malformed. */
+ * with anything odd in it makes *odd true. Where the name ends at its first place, or 0: malformed.
+ */
 static size_t read_name(const uint8_t *b, size_t n, size_t at, bool pointers, char *to, bool *odd)
 {
 	size_t end = 0, len = 0, low = at;
@@ -118,8 +119,8 @@ int dns_question_parse(const uint8_t *b, size_t n, struct dns_question *q)
 	return DNS_NOERROR;
 }
 
-size_t dns_answer(const uint8_t *b, const struct dns_question *q, int rcode,
-	const uint32_t *addrs, size_t naddrs, uint32_t ttl, uint8_t *out)
+size_t dns_answer(const uint8_t *b, const struct dns_question *q, int rcode, const uint32_t *addrs,
+	size_t naddrs, uint32_t ttl, uint8_t *out)
 {
 	uint8_t *p = out + q->end;
 
@@ -230,8 +231,7 @@ static int walk(const uint8_t *b, size_t n, size_t at, unsigned count, unsigned 
 	return 1;
 }
 
-static size_t same_question(
-	const uint8_t *b, size_t n, const char *name, unsigned type)
+static size_t same_question(const uint8_t *b, size_t n, const char *name, unsigned type)
 {
 	char asked[EGRESS_NAME_MAX + 1];
 	size_t end = clean_at(b, n, HEADER, false, asked);
@@ -242,8 +242,8 @@ static size_t same_question(
 	return end + 4;
 }
 
-enum dns_verdict dns_reply(const uint8_t *b, size_t n, uint16_t id, const char *name,
-	uint16_t type, struct dns_addrs *ret, char alias[EGRESS_NAME_MAX + 1])
+enum dns_verdict dns_reply(const uint8_t *b, size_t n, uint16_t id, const char *name, uint16_t type,
+	struct dns_addrs *ret, char alias[EGRESS_NAME_MAX + 1])
 {
 	unsigned flags, count, hops = 0;
 	size_t at;

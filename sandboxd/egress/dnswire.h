@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* DNS messages, in both directions: what the guest asks and gets, what a resolver is asked and says.
- * Pure functions over hostile bytes; nothing is allocated. */
+/* DNS messages, in both directions: what the guest asks and gets, what a resolver is asked and
+ * says. Pure functions over hostile bytes; nothing is allocated. */
 #ifndef SANDBOXD_EGRESS_DNSWIRE_H
 #define SANDBOXD_EGRESS_DNSWIRE_H
 
@@ -26,8 +26,8 @@ struct dns_question {
 /* What to answer: an enum dns_rcode, or -1: nothing at all. */
 int dns_question_parse(const uint8_t *b, size_t n, struct dns_question *q);
 /* Answers the query in `b`, of which q speaks; bytes written to out[DNS_UDP_MAX]. */
-size_t dns_answer(const uint8_t *b, const struct dns_question *q, int rcode,
-	const uint32_t *addrs, size_t naddrs, uint32_t ttl, uint8_t *out);
+size_t dns_answer(const uint8_t *b, const struct dns_question *q, int rcode, const uint32_t *addrs,
+	size_t naddrs, uint32_t ttl, uint8_t *out);
 
 struct dns_addr {
 	uint16_t family; /* AF_INET, AF_INET6 */
@@ -48,7 +48,7 @@ enum dns_verdict {
 	DNS_CUT,     /* ask again over TCP */
 	DNS_BROKEN,  /* this server is of no use for it */
 };
-enum dns_verdict dns_reply(const uint8_t *b, size_t n, uint16_t id, const char *name,
-	uint16_t type, struct dns_addrs *ret, char alias[EGRESS_NAME_MAX + 1]);
+enum dns_verdict dns_reply(const uint8_t *b, size_t n, uint16_t id, const char *name, uint16_t type,
+	struct dns_addrs *ret, char alias[EGRESS_NAME_MAX + 1]);
 
 #endif

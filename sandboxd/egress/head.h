@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* What the first bytes of a connection say about where it goes: the server name of a TLS hello, the
  * host of each HTTP/1 request. Pure functions over hostile bytes. They are strict where two readers
- * could understand a message in two ways: what a server might take for another request than we do is
- * refused. */
+ * could understand a message in two ways: what a server might take for another request than we do
+ * is refused. */
 #ifndef SANDBOXD_EGRESS_HEAD_H
 #define SANDBOXD_EGRESS_HEAD_H
 
@@ -40,8 +40,8 @@ struct http_head {
 	bool connect;
 	enum upgrade upgrade;
 };
-/* Looks at b: how many of its bytes belong to what is already known, 0: more are needed, -errno: to be
- * refused (-EMSGSIZE: too large; -EINVAL). When a head was among them *head is filled, and the
+/* Looks at b: how many of its bytes belong to what is already known, 0: more are needed, -errno: to
+ * be refused (-EMSGSIZE: too large; -EINVAL). When a head was among them *head is filled, and the
  * bytes end with it. stop_at_head: the next request is not looked at yet. */
 int64_t http_feed(
 	struct http *h, const uint8_t *b, size_t n, bool stop_at_head, struct http_head *head);

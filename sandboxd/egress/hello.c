@@ -127,7 +127,8 @@ static bool token_char(uint8_t c)
 	       (c && strchr("!#$%&'*+-.^_`|~", c));
 }
 
-/* "TOKEN something HTTP/" up to the end of the line, empty lines before it skipped as servers do. */
+/* "TOKEN something HTTP/" up to the end of the line, empty lines before it skipped as servers do.
+ */
 static enum sniff sniff_line(const uint8_t *b, size_t n)
 {
 	size_t i = 0, word;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* HTTP/1 requests: each head is read whole, bodies only as far as it takes to find the next head. */
+/* HTTP/1 requests: each head is read whole, bodies only as far as it takes to find the next head.
+ */
 #include "sandboxd/egress/head.h"
 #include "sandboxd/egress/policy.h"
 
@@ -236,7 +237,9 @@ static int head_parse(struct http *h, struct text text, struct http_head *head)
 	if (head->connect && (f.codings || f.length))
 		return -EINVAL;
 	head->seen = true;
-	head->upgrade = !f.has_upgrade ? UPGRADE_NONE : f.websocket ? UPGRADE_WEBSOCKET : UPGRADE_OTHER;
+	head->upgrade = !f.has_upgrade ? UPGRADE_NONE
+			: f.websocket  ? UPGRADE_WEBSOCKET
+				       : UPGRADE_OTHER;
 	h->requests++;
 	h->left = f.length;
 	h->phase = f.codings ? HTTP_CHUNK : f.length ? HTTP_BODY : HTTP_HEAD;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Placeholder addresses: in mode allowlist a name is answered with an address of 198.18.0.0/15 that
- * stands for it in this sandbox only. A later connection to it tells the name, whatever is spoken on
- * it. The table is bounded; the name that was asked for longest ago makes room. Addresses are given
- * out in turn, so that one that was taken back is not soon another name. */
+ * stands for it in this sandbox only. A later connection to it tells the name, whatever is spoken
+ * on it. The table is bounded; the name that was asked for longest ago makes room. Addresses are
+ * given out in turn, so that one that was taken back is not soon another name. */
 #ifndef SANDBOXD_EGRESS_NAMES_H
 #define SANDBOXD_EGRESS_NAMES_H
 
@@ -23,7 +23,8 @@ uint32_t names_give(struct names *t, const char *name);
 /* The name that the address stands for, or NULL. */
 const char *names_find(const struct names *t, uint32_t addr);
 /* Forgets every name that keep() does not want. */
-void names_filter(struct names *t, bool (*keep)(const void *arg, const char *name), const void *arg);
+void names_filter(
+	struct names *t, bool (*keep)(const void *arg, const char *name), const void *arg);
 void names_free(struct names *t);
 
 #endif

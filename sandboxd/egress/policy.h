@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The rules of one sandbox, as one block of names and a hash table over it: a name is looked up once
- * for itself and once for each label that it could lie below, however many rules there are. */
+/* The rules of one sandbox, as one block of names and a hash table over it: a name is looked up
+ * once for itself and once for each label that it could lie below, however many rules there are. */
 #ifndef SANDBOXD_EGRESS_POLICY_H
 #define SANDBOXD_EGRESS_POLICY_H
 
@@ -29,8 +29,8 @@ static inline bool policy_has_rules(const struct policy *p)
 	return p->mode == EGRESS_ALLOWLIST || p->deny.n > 0;
 }
 
-/* Lower case, one trailing dot gone, labels of 1 to 63 of [a-z0-9_-], not an address: 0, else -EINVAL.
- * to: EGRESS_NAME_MAX + 1 bytes. */
+/* Lower case, one trailing dot gone, labels of 1 to 63 of [a-z0-9_-], not an address: 0, else
+ * -EINVAL. to: EGRESS_NAME_MAX + 1 bytes. */
 int name_clean(const char *s, size_t len, char *to);
 
 #endif

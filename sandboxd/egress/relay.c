@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Moves bytes. What has been looked at goes from pipe to pipe inside the kernel; a direction borrows
- * a pipe only while it has something in it. A side that does not take its bytes stops the other from
- * being read: nothing is kept here beyond one pipe and one head. */
+/* Moves bytes. What has been looked at goes from pipe to pipe inside the kernel; a direction
+ * borrows a pipe only while it has something in it. A side that does not take its bytes stops the
+ * other from being read: nothing is kept here beyond one pipe and one head. */
 #include "common/sys/mem.h"
 #include "sandboxd/egress/state.h"
 
@@ -74,8 +74,8 @@ static ssize_t draw(struct egress *g, struct dir *d, int from, size_t most)
 static int pour(struct dir *d, int to)
 {
 	while (d->piped) {
-		ssize_t n = splice(d->pipe[0], NULL, to, NULL, d->piped,
-			SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+		ssize_t n = splice(
+			d->pipe[0], NULL, to, NULL, d->piped, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
 		if (n < 0)
 			return errno == EAGAIN || errno == EINTR ? 0 : -errno;
 		if (n == 0)

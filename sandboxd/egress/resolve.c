@@ -12,9 +12,9 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 
-#define ROUNDS    2 /* each server is asked so often */
-#define HOPS      8
-#define ALL_MS    12000
+#define ROUNDS 2 /* each server is asked so often */
+#define HOPS   8
+#define ALL_MS 12000
 
 struct query {
 	struct source src;
@@ -25,7 +25,7 @@ struct query {
 	bool tcp, v6, asking; /* asking: it is its turn */
 	int64_t deadline, end;
 	query_done *done;
-	void *arg; /* done NULL: nobody waits any more */
+	void *arg;    /* done NULL: nobody waits any more */
 	uint8_t *buf; /* TCP: the reply as it comes */
 	size_t got;
 };
@@ -79,7 +79,8 @@ static int connect_server(struct egress *g, struct query *q)
 	const struct egress_server *s = &g->servers[q->attempt % g->nservers];
 	struct sockaddr_storage ss;
 	socklen_t len;
-	int fd = socket(s->family, (q->tcp ? SOCK_STREAM : SOCK_DGRAM) | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int fd = socket(
+		s->family, (q->tcp ? SOCK_STREAM : SOCK_DGRAM) | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (fd < 0)
 		return -errno;
@@ -102,7 +103,8 @@ static int send_query(struct query *q)
 	return send(q->src.fd, b + 2, n, MSG_NOSIGNAL) == (ssize_t)n ? 0 : -EIO;
 }
 
-/* Sends the question, going on to the next server as long as that fails at once. False: given up. */
+/* Sends the question, going on to the next server as long as that fails at once. False: given up.
+ */
 static bool try(struct egress *g, struct query *q)
 {
 	for (;; q->attempt++, q->tcp = false) {
@@ -222,8 +224,7 @@ static void query_ready(struct egress *g, struct source *s, uint32_t events)
 		udp_ready(g, q);
 }
 
-struct query *query_start(
-	struct egress *g, const char *name, bool v6, query_done *done, void *arg)
+struct query *query_start(struct egress *g, const char *name, bool v6, query_done *done, void *arg)
 {
 	bool room = g->nservers && g->nqueries < CONNS_MAX + QUERIES_MAX;
 	struct query *q = room ? calloc(1, sizeof(*q)) : NULL;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Asks the host's routing table about one address: only what is reached through a gateway or a link
- * may be dialled. The question is answered for this very moment, whatever addresses the host has. */
+ * may be dialled. The question is answered for this very moment, whatever addresses the host has.
+ */
 #include "sandboxd/egress/state.h"
 
 #include <errno.h>
@@ -67,7 +68,8 @@ bool route_is_own(int netlink, const struct sockaddr *sa)
 			continue; /* of a question that we gave up on */
 		if (no_way(h, n))
 			return false;
-		if (h->nlmsg_type != RTM_NEWROUTE || n < (ssize_t)NLMSG_LENGTH(sizeof(struct rtmsg)))
+		if (h->nlmsg_type != RTM_NEWROUTE ||
+			n < (ssize_t)NLMSG_LENGTH(sizeof(struct rtmsg)))
 			return true;
 		return ((const struct rtmsg *)NLMSG_DATA(h))->rtm_type != RTN_UNICAST;
 	}

@@ -23,12 +23,12 @@
 #define DNS_TCP_MAX  16
 #define ADDRS_MAX    8
 
-#define NAME_MS    15000
-#define CONNECT_MS 10000
-#define DIAL_MS    30000
-#define IDLE_MS    3600000
-#define QUERY_MS   2000
-#define DNS_TCP_MS 10000
+#define NAME_MS      15000
+#define CONNECT_MS   10000
+#define DIAL_MS      30000
+#define IDLE_MS      3600000
+#define QUERY_MS     2000
+#define DNS_TCP_MS   10000
 
 struct egress;
 struct source {
@@ -42,7 +42,7 @@ typedef void query_done(struct egress *g, void *arg, const struct dns_addrs *a);
 
 enum far_state { FAR_NONE, FAR_RESOLVING, FAR_CONNECTING, FAR_UP };
 enum way { WAY_SNIFF, WAY_HTTP, WAY_RAW };
-struct dir { /* one direction of the relay */
+struct dir {         /* one direction of the relay */
 	int pipe[2]; /* -1: none borrowed */
 	size_t piped;
 	bool eof, done; /* read to the end; the end passed on */
@@ -54,20 +54,20 @@ struct conn {
 	enum far_state far_state;
 	enum way way;
 	enum upgrade upgrade; /* asked for; the server has not said yet whether it does */
-	bool half;      /* has not said a name yet: counted, and bounded in time */
-	bool web;       /* port 80 or 443: nobody is dialled before a name is known */
-	bool tunnel;    /* after a CONNECT */
-	bool unchecked; /* open, without any name rule in force: cut when one appears */
+	bool half;            /* has not said a name yet: counted, and bounded in time */
+	bool web;             /* port 80 or 443: nobody is dialled before a name is known */
+	bool tunnel;          /* after a CONNECT */
+	bool unchecked;       /* open, without any name rule in force: cut when one appears */
 	bool guest_hup, far_hup;
 	uint16_t port;
-	uint32_t addr;  /* as the guest asked */
-	char *name;     /* what it is for; NULL: open mode, and only an address is known */
-	char *said;     /* name in the hello or the last request; NULL: none yet */
+	uint32_t addr; /* as the guest asked */
+	char *name;    /* what it is for; NULL: open mode, and only an address is known */
+	char *said;    /* name in the hello or the last request; NULL: none yet */
 	struct query *query;
 	struct dns_addrs addrs;
 	unsigned next_addr;
 	struct http http;
-	uint8_t *buf;   /* from the guest: [0, cleared) may go out, the rest is to be looked at */
+	uint8_t *buf; /* from the guest: [0, cleared) may go out, the rest is to be looked at */
 	size_t len, cleared, room;
 	struct dir up, down;
 };
@@ -102,7 +102,7 @@ struct egress {
 	unsigned ndns_peers, nasked;
 	struct egress_server servers[EGRESS_SERVERS_MAX];
 	unsigned nservers;
-	int64_t now, scan_at; /* scan_at 0: no deadline */
+	int64_t now, scan_at;              /* scan_at 0: no deadline */
 	int64_t tokens, tokens_ms;         /* refusals that may be reported */
 	int64_t dns_tokens, dns_tokens_ms; /* queries that may be answered */
 	uint32_t unreported;
@@ -116,7 +116,7 @@ int source_add(struct egress *g, struct source *s, uint32_t events);
 void source_want(struct egress *g, struct source *s, uint32_t events); /* 0: takes it out */
 void source_close(struct egress *g, struct source *s);
 void source_free(struct egress *g, struct source *s); /* first member of what is freed */
-void deadline_at(struct egress *g, int64_t when); /* a scan is needed then */
+void deadline_at(struct egress *g, int64_t when);     /* a scan is needed then */
 /* One of `per_s` a second, `burst` at most at once. */
 bool token_take(int64_t *tokens, int64_t *since, int64_t now, int per_s, int burst);
 
@@ -135,8 +135,7 @@ int64_t dns_scan(struct egress *g); /* next deadline or 0 */
 
 /* resolve.c */
 /* v6: where there is no IPv4 address. NULL: cannot be asked; done is not called. */
-struct query *query_start(
-	struct egress *g, const char *name, bool v6, query_done *done, void *arg);
+struct query *query_start(struct egress *g, const char *name, bool v6, query_done *done, void *arg);
 void query_cancel(struct egress *g, struct query *q);
 int64_t query_scan(struct egress *g);
 void query_next(struct egress *g); /* once a turn: those that waited */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Routes over netlink, three sockets, and a program of the kernel's socket lookup that hands each
- * foreign connection to the listener: no packet is rewritten, so the accepted socket's own address is
- * the one that was asked for. */
+ * foreign connection to the listener: no packet is rewritten, so the accepted socket's own address
+ * is the one that was asked for. */
 #include "sandboxd/priv/catch.h"
 
 #include "common/sys/mem.h"
@@ -21,10 +21,10 @@
 #ifndef CATCH_BY_LOOKUP /* the network tests build one that has to do without */
 #define CATCH_BY_LOOKUP 1
 #endif
-#define SO_ORIGINAL_DST 80 /* linux/netfilter_ipv4.h, which does not go with netinet/in.h */
-#define TABLE   100 /* where everything is local */
-#define BACKLOG 512
-#define DNS     53
+#define SO_ORIGINAL_DST 80  /* linux/netfilter_ipv4.h, which does not go with netinet/in.h */
+#define TABLE           100 /* where everything is local */
+#define BACKLOG         512
+#define DNS             53
 
 /* --- routes ---------------------------------------------------------------------------------- */
 
@@ -37,7 +37,8 @@ static void *body(struct request *q, uint16_t type, uint16_t flags, size_t len)
 {
 	*q = (struct request){ .h = { .nlmsg_len = (uint32_t)NLMSG_LENGTH(len),
 				       .nlmsg_type = type,
-				       .nlmsg_flags = (uint16_t)(NLM_F_REQUEST | NLM_F_ACK | flags) } };
+				       .nlmsg_flags =
+					       (uint16_t)(NLM_F_REQUEST | NLM_F_ACK | flags) } };
 	return NLMSG_DATA(&q->h);
 }
 
@@ -72,7 +73,9 @@ static int add_address(int nl, unsigned int lo)
 	struct request q;
 	struct ifaddrmsg *m = body(&q, RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, sizeof(*m));
 
-	*m = (struct ifaddrmsg){ .ifa_family = AF_INET, .ifa_prefixlen = 32, .ifa_index = lo,
+	*m = (struct ifaddrmsg){ .ifa_family = AF_INET,
+		.ifa_prefixlen = 32,
+		.ifa_index = lo,
 		.ifa_scope = RT_SCOPE_HOST };
 	attr(&q, IFA_LOCAL, &self, sizeof(self));
 	return ask(nl, &q);
@@ -84,8 +87,11 @@ static int add_route(int nl, unsigned int lo)
 	struct request q;
 	struct rtmsg *m = body(&q, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, sizeof(*m));
 
-	*m = (struct rtmsg){ .rtm_family = AF_INET, .rtm_table = TABLE, .rtm_type = RTN_LOCAL,
-		.rtm_protocol = RTPROT_STATIC, .rtm_scope = RT_SCOPE_HOST };
+	*m = (struct rtmsg){ .rtm_family = AF_INET,
+		.rtm_table = TABLE,
+		.rtm_type = RTN_LOCAL,
+		.rtm_protocol = RTPROT_STATIC,
+		.rtm_scope = RT_SCOPE_HOST };
 	attr(&q, RTA_OIF, &lo, sizeof(lo));
 	attr(&q, RTA_PREFSRC, &self, sizeof(self));
 	attr(&q, RTA_TABLE, &table, sizeof(table));
@@ -124,7 +130,8 @@ static int add_routes(void)
 
 static int open_socket(int type, uint16_t port, int *ret)
 {
-	const struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(port),
+	const struct sockaddr_in a = { .sin_family = AF_INET,
+		.sin_port = htons(port),
 		.sin_addr.s_addr = htonl(EGRESS_DNS_ADDR) };
 	const int one = 1;
 	int fd = socket(AF_INET, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -153,16 +160,20 @@ static int sys_bpf(int cmd, union bpf_attr *a)
 
 static int make_map(const struct catcher *c)
 {
-	const int fds[SLOTS] = { [SLOT_TCP] = c->tcp, [SLOT_DNS_TCP] = c->dns_tcp,
-		[SLOT_DNS_UDP] = c->dns_udp };
-	union bpf_attr make = { .map_type = BPF_MAP_TYPE_SOCKMAP, .key_size = 4, .value_size = 8,
+	const int fds[SLOTS] = {
+		[SLOT_TCP] = c->tcp, [SLOT_DNS_TCP] = c->dns_tcp, [SLOT_DNS_UDP] = c->dns_udp
+	};
+	union bpf_attr make = { .map_type = BPF_MAP_TYPE_SOCKMAP,
+		.key_size = 4,
+		.value_size = 8,
 		.max_entries = SLOTS };
 	int map = sys_bpf(BPF_MAP_CREATE, &make);
 
 	for (uint32_t i = 0; i < SLOTS && map >= 0; i++) {
 		uint64_t fd = (uint64_t)fds[i];
-		union bpf_attr set = { .map_fd = (uint32_t)map, .key = (uintptr_t)&i,
-			.value = (uintptr_t)&fd };
+		union bpf_attr set = {
+			.map_fd = (uint32_t)map, .key = (uintptr_t)&i, .value = (uintptr_t)&fd
+		};
 		int r = sys_bpf(BPF_MAP_UPDATE_ELEM, &set);
 		if (r < 0) {
 			close(map);
@@ -172,11 +183,11 @@ static int make_map(const struct catcher *c)
 	return map;
 }
 
-#define OP(c, d, s, o, i)                                                              \
-	{                                                                              \
-		.code = (c), .dst_reg = (d), .src_reg = (s), .off = (o), .imm = (i)    \
+#define OP(c, d, s, o, i)                                                                          \
+	{                                                                                          \
+		.code = (c), .dst_reg = (d), .src_reg = (s), .off = (o), .imm = (i)                \
 	}
-#define LOAD(reg, field)                                                               \
+#define LOAD(reg, field)                                                                           \
 	OP(BPF_LDX | BPF_MEM | BPF_W, reg, 6, offsetof(struct bpf_sk_lookup, field), 0)
 #define MOVE(to, from)        OP(BPF_ALU64 | BPF_MOV | BPF_X, to, from, 0, 0)
 #define SET(reg, value)       OP(BPF_ALU64 | BPF_MOV | BPF_K, reg, 0, 0, value)
@@ -185,7 +196,8 @@ static int make_map(const struct catcher *c)
 #define CALL(helper)          OP(BPF_JMP | BPF_CALL, 0, 0, 0, helper)
 #define EXIT                  OP(BPF_JMP | BPF_EXIT, 0, 0, 0, 0)
 
-/* What stays inside is left to the ordinary lookup. With the listener gone, connections are dropped. */
+/* What stays inside is left to the ordinary lookup. With the listener gone, connections are
+ * dropped. */
 static int load_program(int map)
 {
 	/* clang-format off */
@@ -227,8 +239,10 @@ static int load_program(int map)
 	};
 	/* clang-format on */
 	union bpf_attr load = { .prog_type = BPF_PROG_TYPE_SK_LOOKUP,
-		.expected_attach_type = BPF_SK_LOOKUP, .insns = (uintptr_t)p,
-		.insn_cnt = ARRAY_LEN(p), .license = (uintptr_t) "Dual MIT/GPL" };
+		.expected_attach_type = BPF_SK_LOOKUP,
+		.insns = (uintptr_t)p,
+		.insn_cnt = ARRAY_LEN(p),
+		.license = (uintptr_t) "Dual MIT/GPL" };
 
 	return sys_bpf(BPF_PROG_LOAD, &load);
 }
@@ -282,8 +296,9 @@ int catch_open(struct catcher *c, struct fail *f)
 
 int catch_test(const struct catcher *c, struct fail *f)
 {
-	const struct sockaddr_in far = { .sin_family = AF_INET, .sin_port = htons(81),
-		.sin_addr.s_addr = htonl(0x08080404) };
+	const struct sockaddr_in far = {
+		.sin_family = AF_INET, .sin_port = htons(81), .sin_addr.s_addr = htonl(0x08080404)
+	};
 	_cleanup_close_ int from = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	struct pollfd p = { .fd = c->tcp, .events = POLLIN };
 	struct sockaddr_in got;

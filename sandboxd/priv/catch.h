@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Catching what the guest sends away, inside its own network namespace: every address of the world is
- * made one of the loopback's own, for TCP and for name queries, and the sockets that those end at
- * are opened here. They keep the namespace they were born in, whoever reads them. Anything else that
- * is sent away has no route. */
+/* Catching what the guest sends away, inside its own network namespace: every address of the world
+ * is made one of the loopback's own, for TCP and for name queries, and the sockets that those end
+ * at are opened here. They keep the namespace they were born in, whoever reads them. Anything else
+ * that is sent away has no route. */
 #ifndef SANDBOXD_PRIV_CATCH_H
 #define SANDBOXD_PRIV_CATCH_H
 
@@ -12,9 +12,9 @@ struct catcher {
 	int tcp, dns_tcp, dns_udp;
 	int link; /* keeps the socket lookup program in place; -1: the redirect does the work */
 };
-#define CATCHER_NULL      \
-	{                 \
-		-1, -1, -1, -1 \
+#define CATCHER_NULL                                                                               \
+	{                                                                                          \
+		-1, -1, -1, -1                                                                     \
 	}
 /* The caller is in the namespace, as host root. -EADDRINUSE: another catcher is still there. */
 int catch_open(struct catcher *c, struct fail *f);

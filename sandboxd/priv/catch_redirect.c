@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The other way of catching, for hosts whose kernel takes no socket lookup program: three rules of
  * nftables in the namespace's output hook send the same packets to the same sockets, and connection
- * tracking remembers where they were going. Plain netlink; all rules come into force at once, and those
- * of a catcher before this one go with the same stroke. */
+ * tracking remembers where they were going. Plain netlink; all rules come into force at once, and
+ * those of a catcher before this one go with the same stroke. */
 #include "sandboxd/priv/catch.h"
 
 #include "common/sys/mem.h"

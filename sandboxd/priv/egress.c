@@ -46,8 +46,9 @@ static int enter_nothing(const struct build_env *env)
 
 static int open_jail(struct build_env *env, pid_t pid)
 {
-	static const char *const names[JAIL_COUNT] = { [JAIL_MNT] = "mnt", [JAIL_IPC] = "ipc",
-		[JAIL_UTS] = "uts" };
+	static const char *const names[JAIL_COUNT] = {
+		[JAIL_MNT] = "mnt", [JAIL_IPC] = "ipc", [JAIL_UTS] = "uts"
+	};
 	char path[64];
 
 	for (int i = 0; i < JAIL_COUNT; i++) {
@@ -159,8 +160,8 @@ static int launch(struct start *s, struct fail *f)
 	return -s->fail.sys;
 }
 
-int egress_start(const struct build_env *env, uint32_t block, int shim, bool test, int *ctl,
-	struct fail *f)
+int egress_start(
+	const struct build_env *env, uint32_t block, int shim, bool test, int *ctl, struct fail *f)
 {
 	struct catcher c;
 	int sv[2], r = catch_open(&c, f);
@@ -175,7 +176,8 @@ int egress_start(const struct build_env *env, uint32_t block, int shim, bool tes
 		return r;
 	}
 	/* Without a link there is nothing to keep: a second copy of something fills the place. */
-	struct start s = { .env = env, .uid = box_egress_uid(block),
+	struct start s = { .env = env,
+		.uid = box_egress_uid(block),
 		.fds = { sv[1], shim, c.tcp, c.dns_tcp, c.dns_udp, c.link < 0 ? shim : c.link } };
 	r = launch(&s, f);
 	close(sv[1]);
@@ -193,8 +195,9 @@ int egress_claim(const struct build_env *env, const char *id, const uint8_t secr
 	uint64_t generation, int ctl, struct fail *f)
 {
 	_cleanup_close_ int sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	struct egress_boot boot = { .magic = EGRESS_BOOT_MAGIC, .version = PROTO_VERSION,
-		.generation = generation };
+	struct egress_boot boot = {
+		.magic = EGRESS_BOOT_MAGIC, .version = PROTO_VERSION, .generation = generation
+	};
 	int r;
 
 	if (sock < 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What the front and a sandbox's egress process say to each other, and how the broker starts one. The
- * framing is proto.h's: hello with kind PROTO_CALLS (requests only) or PROTO_EVENTS (refusals are
- * sent too), hello_ok, then frames. */
+/* What the front and a sandbox's egress process say to each other, and how the broker starts one.
+ * The framing is proto.h's: hello with kind PROTO_CALLS (requests only) or PROTO_EVENTS (refusals
+ * are sent too), hello_ok, then frames. */
 #ifndef SANDBOXD_PROTO_EGRESS_H
 #define SANDBOXD_PROTO_EGRESS_H
 
@@ -9,8 +9,8 @@
 
 #include <stdint.h>
 
-/* Descriptors at exec; 0, 1, 2 are /dev/null. The sockets were born in the guest's network namespace,
- * the process itself stands in the host's. */
+/* Descriptors at exec; 0, 1, 2 are /dev/null. The sockets were born in the guest's network
+ * namespace, the process itself stands in the host's. */
 enum egress_fd {
 	EGRESS_FD_BOOT = 3, /* SOCK_SEQPACKET: one struct egress_boot with the listening socket that
 			     * becomes run/<id>/egress; its end without one: never claimed */
@@ -18,7 +18,7 @@ enum egress_fd {
 	EGRESS_FD_TCP,      /* listener that all foreign TCP of the guest arrives at */
 	EGRESS_FD_DNS_TCP,
 	EGRESS_FD_DNS_UDP,
-	EGRESS_FD_LINK,     /* keeps the socket lookup program attached, where there is one */
+	EGRESS_FD_LINK, /* keeps the socket lookup program attached, where there is one */
 	EGRESS_FD_END
 };
 #define EGRESS_BOOT_MAGIC 0x45475242u
@@ -35,9 +35,10 @@ struct egress_boot {
 #define EGRESS_FAKE_MASK 0xfffe0000u
 
 enum egress_op {
-	EGRESS_POLICY = 1, /* payload: struct egress_policy, names. Answer: connections that were cut */
-	EGRESS_RESOLVERS,  /* payload: up to EGRESS_SERVERS_MAX struct egress_server */
-	EGRESS_COUNTERS,   /* answer's payload: struct egress_counts */
+	EGRESS_POLICY =
+		1, /* payload: struct egress_policy, names. Answer: connections that were cut */
+	EGRESS_RESOLVERS,    /* payload: up to EGRESS_SERVERS_MAX struct egress_server */
+	EGRESS_COUNTERS,     /* answer's payload: struct egress_counts */
 	EGRESS_REFUSED = 64, /* event; payload: struct egress_refused, name without NUL */
 };
 enum egress_mode { EGRESS_NONE, EGRESS_ALLOWLIST, EGRESS_OPEN };
@@ -67,7 +68,7 @@ enum egress_why {
 };
 #define EGRESS_NAME_MAX 253
 struct egress_refused {
-	uint32_t why, addr; /* v4, host order, as the guest asked; 0: a query */
+	uint32_t why, addr;  /* v4, host order, as the guest asked; 0: a query */
 	uint32_t port, more; /* more: how many before this one went unreported */
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Everything that an egress process reads of a guest or of a resolver. The first byte chooses: a TLS
- * hello, an HTTP stream, a question, a reply. */
+/* Everything that an egress process reads of a guest or of a resolver. The first byte chooses: a
+ * TLS hello, an HTTP stream, a question, a reply. */
 #include "tests/fuzz/fuzz.h"
 
 #include "sandboxd/egress/dnswire.h"

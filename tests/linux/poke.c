@@ -255,7 +255,8 @@ int main(int argc, char **argv)
 		return say("sock", socket(atoi(argv[2]), atoi(argv[3]), atoi(argv[4])));
 	if (!strcmp(op, "bind") && argc == 4) {
 		struct sockaddr_in a = to(argv[2], argv[3]);
-		return say("bind", bind(socket(AF_INET, SOCK_STREAM, 0), (struct sockaddr *)&a, sizeof(a)));
+		return say("bind",
+			bind(socket(AF_INET, SOCK_STREAM, 0), (struct sockaddr *)&a, sizeof(a)));
 	}
 	if (!strcmp(op, "many") && argc == 5)
 		return many(atoi(argv[2]), argv[3], argv[4]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* DNS messages as an egress process reads and writes them: the guest's questions, our answers, and what a
- * resolver, or somebody in its name, may send. */
+/* DNS messages as an egress process reads and writes them: the guest's questions, our answers, and
+ * what a resolver, or somebody in its name, may send. */
 #include "tests/support/test.h"
 
 #include "sandboxd/egress/dnswire.h"
@@ -37,7 +37,8 @@ static void put_name(struct msg *m, const char *name)
 	put(m, "", 1);
 }
 
-static struct msg message(unsigned id, unsigned flags, const char *name, unsigned type, unsigned answers)
+static struct msg message(
+	unsigned id, unsigned flags, const char *name, unsigned type, unsigned answers)
 {
 	struct msg m = { .n = 0 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What an egress process reads from the first bytes of a connection: which protocol, which names, where
- * a request ends. The rows that are refused are those that two readers could understand in two ways. */
+/* What an egress process reads from the first bytes of a connection: which protocol, which names,
+ * where a request ends. The rows that are refused are those that two readers could understand in
+ * two ways. */
 #include "tests/support/test.h"
 
 #include "sandboxd/egress/head.h"
@@ -237,10 +238,12 @@ static void heads_name_their_host(void **state)
 		{ "GET / HTTP/1.1\r\nHost: ok.test,evil.test\r\n\r\n", NULL },
 		{ "GET / HTTP/1.1\r\nHost: ok.test:x\r\n\r\n", NULL },
 		{ "GET / HTTP/1.1\r\nHost: ok.test/\r\n\r\n", NULL },
-		{ "POST / HTTP/1.1\r\n" HOST "Content-Length: 1\r\nContent-Length: 2\r\n\r\n", NULL },
+		{ "POST / HTTP/1.1\r\n" HOST "Content-Length: 1\r\nContent-Length: 2\r\n\r\n",
+			NULL },
 		{ "POST / HTTP/1.1\r\n" HOST "Content-Length: +1\r\n\r\n", NULL },
 		{ "POST / HTTP/1.1\r\n" HOST "Content-Length: 99999999999999999999\r\n\r\n", NULL },
-		{ "POST / HTTP/1.1\r\n" HOST "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+		{ "POST / HTTP/1.1\r\n" HOST
+		  "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
 			NULL },
 		{ "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: xchunked\r\n\r\n", NULL },
 		{ "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: gzip, chunked\r\n\r\n", NULL },
@@ -253,7 +256,8 @@ static void heads_name_their_host(void **state)
 		struct http_head head;
 		size_t n = strlen(rows[i].text);
 		int64_t r = http_feed(&h, (const uint8_t *)rows[i].text, n, false, &head);
-		if (rows[i].name ? r != (int64_t)n || !head.seen || strcmp(head.name, rows[i].name) != 0
+		if (rows[i].name ? r != (int64_t)n || !head.seen ||
+					   strcmp(head.name, rows[i].name) != 0
 				 : r != -EINVAL)
 			fail_msg("row %zu, %lld \"%s\": %s", i, (long long)r, head.name,
 				rows[i].text);
@@ -347,8 +351,9 @@ static void a_head_that_never_ends_is_refused(void **state)
 
 static void an_upgrade_holds_the_next_request_back(void **state)
 {
-	static const char text[] = "GET / HTTP/1.1\r\nHost: a.test\r\nUpgrade: WebSocket\r\n"
-				   "Content-Length: 3\r\n\r\nabcGET / HTTP/1.1\r\nHost: b.test\r\n\r\n";
+	static const char text[] =
+		"GET / HTTP/1.1\r\nHost: a.test\r\nUpgrade: WebSocket\r\n"
+		"Content-Length: 3\r\n\r\nabcGET / HTTP/1.1\r\nHost: b.test\r\n\r\n";
 	const uint8_t *b = (const uint8_t *)text;
 	size_t n = sizeof(text) - 1;
 	struct http h = { .phase = HTTP_HEAD };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What an egress process thinks of names: cleaning, rules, and the addresses that stand for them. */
+/* What an egress process thinks of names: cleaning, rules, and the addresses that stand for them.
+ */
 #include "tests/support/test.h"
 
 #include "sandboxd/egress/names.h"
@@ -85,8 +86,8 @@ static uint32_t count(const char *const *names)
 	return n;
 }
 
-static int make(enum egress_mode mode, const char *const *allow, const char *const *deny,
-	struct policy *p)
+static int make(
+	enum egress_mode mode, const char *const *allow, const char *const *deny, struct policy *p)
 {
 	char block[4096];
 	size_t n = pack(block, allow);
@@ -97,8 +98,8 @@ static int make(enum egress_mode mode, const char *const *allow, const char *con
 	return policy_parse(&h, block, p);
 }
 
-static const char *const allow_list[] = { "*.example.test", "plain.test", "both.test", "*.both.test",
-	NULL };
+static const char *const allow_list[] = { "*.example.test", "plain.test", "both.test",
+	"*.both.test", NULL };
 static const char *const deny_list[] = { "both.test", "*.no.example.test", NULL };
 
 static void a_pattern_ends_at_a_label(void **state)
@@ -156,7 +157,7 @@ static void a_malformed_policy_is_refused(void **state)
 	} rows[] = {
 		{ 3, 0, 0, 0, "" },
 		{ 1, 1, 0, 0, "" },
-		{ 1, 1, 0, 6, "a.test" }, /* no NUL within */
+		{ 1, 1, 0, 6, "a.test" },            /* no NUL within */
 		{ 1, 1, 0, 14, "a.test\0b.test\0" }, /* one more than said */
 		{ 1, 3, 0, 14, "a.test\0b.test\0" },
 		{ 1, 1, 0, 7, "A.test\0" },
