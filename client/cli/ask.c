@@ -27,7 +27,8 @@ int ask(struct cli *c, const char *method, char *path, json_t *body, struct sbx_
 		.path = own,
 		.body = text,
 		.body_len = text ? strlen(text) : 0,
-		.timeout_ms = -1 };
+		.timeout_ms = -1,
+		.cancelled = c->cancelled };
 
 	if (!own || (own_body && !text))
 		return no_memory(e);

@@ -57,6 +57,8 @@ struct cli {
 	 * Returns only when it cannot be gone. */
 	void (*detour)(const struct cli *c, const char *const *argv);
 	const char *bin_file; /* `sbx --bin`: the file */
+	/* Asked while a request waits; true gives it up. NULL: signals end the program as usual. */
+	bool (*cancelled)(void *);
 };
 
 /* args.c */

@@ -4,6 +4,7 @@
 
 #include "common/sys/mem.h"
 
+#include <signal.h>
 #include <string.h>
 
 static void show_id(json_t *v)
@@ -95,6 +96,28 @@ static bool is_snapshot(const char *ref)
 	return !strncmp(ref, "snp_", 4); /* no name of a sandbox has an underscore */
 }
 
+/* What would end us waits while there is something that only we know of. */
+static void hold_signals(sigset_t *old)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	sigprocmask(SIG_BLOCK, &set, old);
+}
+
+static bool signal_waits(void *arg)
+{
+	sigset_t set;
+
+	(void)arg;
+	return sigpending(&set) == 0 &&
+	       (sigismember(&set, SIGINT) == 1 || sigismember(&set, SIGTERM) == 1 ||
+		       sigismember(&set, SIGHUP) == 1);
+}
+
 /* A fork of a sandbox as it is now takes a snapshot for itself alone, and does not leave it behind.
  */
 int cmd_fork(struct cli *c)
@@ -103,11 +126,15 @@ int cmd_fork(struct cli *c)
 	struct sbx_snapshot own = { .id = "" };
 	const char *id = c->pos[0];
 	struct sbx_error e;
+	sigset_t old;
 	int code;
 
 	if (!spec)
 		return EXIT_USAGE;
+	sigprocmask(SIG_SETMASK, NULL, &old);
 	if (!is_snapshot(id)) {
+		hold_signals(&old);
+		c->cancelled = signal_waits;
 		if (sbx_snapshot_take(c->s, id, &own, &e) < 0) {
 			json_decref(spec);
 			return fail(&e);
@@ -120,6 +147,7 @@ int cmd_fork(struct cli *c)
 	code = ask_show(c, "POST", strdup("/v1/sandboxes"), spec, put_ref);
 	if (own.id[0] && sbx_snapshot_delete(c->s, own.id, &e) < 0)
 		complain(0, "the snapshot %s stays: %s", own.id, e.message);
+	sigprocmask(SIG_SETMASK, &old, NULL);
 	return code;
 }
 

@@ -142,6 +142,18 @@ was() {
 	[ "$(tail -n 1 "$T/log")" = 'DELETE /v1/snapshots/snp_0123456789abcdef' ]
 }
 
+@test "an interrupted fork of a sandbox takes its snapshot away before it ends" {
+	script 'POST /v1/sandboxes' '[[0,null]]' 'POST /v1/sandboxes/box/snapshots' "[[201,$SNAP]]" \
+		'DELETE /v1/snapshots/snp_0123456789abcdef' '[[204,null]]'
+	"$O/bin/sbx" fork box 2>/dev/null 3>&- &
+	pid=$!
+	cli_wait grep -q '^POST /v1/sandboxes {' "$T/log"
+	kill -TERM $pid
+	run wait $pid
+	cli_wait grep -q '^DELETE' "$T/log"
+	[ "$(tail -n 1 "$T/log")" = 'DELETE /v1/snapshots/snp_0123456789abcdef' ]
+}
+
 @test "a schedule is shown, set and stopped" {
 	script 'GET /v1/sandboxes/box' "[[200,$BOX]]" 'PUT /v1/sandboxes/box/snapshot-schedule' \
 		"[[200,$(jq -c '. + {snapshot_every_secs:300,snapshot_keep:2}' <<<"$BOX")],[200,$BOX]]"

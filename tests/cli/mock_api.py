@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 # mock_api.py SOCKET SCRIPT LOG: a server that answers by a script. SCRIPT is JSON:
 # {"METHOD /path": [[status, body], ...]}; each request takes the next answer, the last one stays.
-# What it does not know is 404. LOG gets "METHOD /path body" lines.
-import http.server, json, os, socketserver, sys
+# What it does not know is 404; status 0 is silence. LOG gets "METHOD /path body" lines.
+import http.server, json, os, socketserver, sys, time
 
 socket_path, script_path, log_path = sys.argv[1:4]
 at = {}
@@ -30,6 +30,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         at[key] = n + 1
         status, out = answers[min(n, len(answers) - 1)] if answers else (
             404, {"error": {"code": "not_found", "message": "nothing at " + self.path}})
+        if status == 0:
+            time.sleep(60)
         data = b"" if status == 204 else json.dumps(out).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
