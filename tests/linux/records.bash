@@ -87,14 +87,12 @@ cat_() { api "/v1/sandboxes/$1/files?path=$2"; }
 
 broker() { pgrep -P "$SRV" -x sbx-priv | head -n1; }
 # What lies in the broker's folder of that name, wherever it is mounted.
-in_folder() {
-	local fd b
-	b=$(broker)
-	for fd in /proc/"$b"/fd/*; do
-		case $(readlink "$fd") in */"$1" | /"$1") ls -A "$fd/" 2>/dev/null ;; esac
-	done | sort -u
+in_folder() { # NAME...
+	local n want=()
+	for n; do want+=(-o -lname "*/$n"); done
+	find "/proc/$(broker)/fd" \( "${want[@]:1}" \) -exec ls -A {}/ \; 2>/dev/null | sort -u
 }
-layers_there() { { in_folder layers; in_folder sealed; } | grep -E '^(\.gone-)?[0-9]+$' | sort -n | tr '\n' ' '; }
+layers_there() { in_folder layers sealed | grep -E '^(\.gone-)?[0-9]+$' | sort -n | tr '\n' ' '; }
 volumes_there() { in_folder areas | grep -c '^vol-' || true; }
 
 # Records and disk agree: each volume has an area and no area is without one; of layers exactly those are
