@@ -41,8 +41,8 @@ const struct area_provider area_tmpfs = {
 	.make = tmpfs_make,
 };
 
-static const struct area_provider *const providers[] = { &area_btrfs, &area_xfs, &area_ext4, &area_loop,
-	&area_tmpfs };
+static const struct area_provider *const providers[] = { &area_btrfs, &area_xfs, &area_ext4,
+	&area_loop, &area_tmpfs };
 
 static int try_provider(struct area_store *s, const struct area_provider *p, struct fail *f)
 {
@@ -76,7 +76,9 @@ static int choose(struct area_store *s, struct fail *f)
 
 int area_open(struct area_store *s, int priv_fd, const char *want, struct fail *f)
 {
-	*s = (struct area_store){ .priv = priv_fd, .sealed = -1, .pool = -1, .image = -1, .loop = -1 };
+	*s = (struct area_store){
+		.priv = priv_fd, .sealed = -1, .pool = -1, .image = -1, .loop = -1
+	};
 	s->areas = s->plain = dir_make(priv_fd, "areas", 0700);
 	s->templates = dir_make(priv_fd, "templates", 0700);
 	if (s->areas < 0 || s->templates < 0)

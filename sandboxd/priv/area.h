@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Disk areas: where a sandbox's own files live, and what a volume is, with a size that holds. A
  * provider makes them:
- *   btrfs      a subvolume with a quota, on the state's own file system or in a pool that is one file
- *   xfs, ext4  a folder with a project quota, where the state's file system has these switched on
- *   loop       a sparse ext4 image per area, mounted through a loop device with direct I/O
- *   tmpfs      memory; only when the operator asks for it by name
- * Self-tests choose; a provider that does not hold its limit is not used. */
+ *   btrfs      a subvolume with a quota, on the state's own file system or in a pool that is one
+ * file xfs, ext4  a folder with a project quota, where the state's file system has these switched
+ * on loop       a sparse ext4 image per area, mounted through a loop device with direct I/O tmpfs
+ * memory; only when the operator asks for it by name Self-tests choose; a provider that does not
+ * hold its limit is not used. */
 #ifndef SANDBOXD_PRIV_AREA_H
 #define SANDBOXD_PRIV_AREA_H
 
@@ -30,15 +30,16 @@ struct area_provider {
 	bool automatic; /* may be chosen without being named */
 	int (*test)(struct area_store *s, struct fail *f);
 	/* *ret: a detached mount whose root is the empty area */
-	int (*make)(const struct area_store *s, const struct area_spec *a, int *ret,
-		struct fail *f);
+	int (*make)(
+		const struct area_store *s, const struct area_spec *a, int *ret, struct fail *f);
 	/* The following may be NULL. */
 	/* Another mount of an area that may be in use: the same super block. Without it an area can
 	 * neither be a snapshot's source nor a volume. */
 	int (*reopen)(const struct area_store *s, const char *name, int *ret, struct fail *f);
 	int (*remove)(const struct area_store *s, const char *name); /* else the tree is removed */
 	/* The area as it is now becomes s->sealed/<layer>, on the disk; else it is copied. */
-	int (*seal)(const struct area_store *s, const char *name, const char *layer, struct fail *f);
+	int (*seal)(
+		const struct area_store *s, const char *name, const char *layer, struct fail *f);
 	int (*drop)(const struct area_store *s, const char *layer);
 	/* Where the file system's own figures are those of all areas together. */
 	int (*usage)(const struct area_store *s, const char *name, struct area_usage *ret);

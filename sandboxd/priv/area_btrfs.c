@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The btrfs provider: an area is a subvolume with a quota, a snapshot of it is a read-only snapshot.
- * Making, sealing and removing take a few small writes each, whatever is inside. Where the state
- * directory is on btrfs, they lie there; elsewhere in the pool.
- * A subvolume is charged for what it wrote until nothing uses that any more, snapshots included:
- * limits are set anew when one is taken (seal.c). */
+/* The btrfs provider: an area is a subvolume with a quota, a snapshot of it is a read-only
+ * snapshot. Making, sealing and removing take a few small writes each, whatever is inside. Where
+ * the state directory is on btrfs, they lie there; elsewhere in the pool. A subvolume is charged
+ * for what it wrote until nothing uses that any more, snapshots included: limits are set anew when
+ * one is taken (seal.c). */
 #include "common/sys/mem.h"
 #include "sandboxd/priv/area.h"
 #include "sandboxd/priv/btrfs.h"

@@ -69,8 +69,8 @@ static int limit_ext4(int dir, uint32_t project, int64_t disk_mb)
 
 typedef int limit_fn(int dir, uint32_t project, int64_t disk_mb);
 
-static int make_folder(const struct area_store *s, const struct area_spec *a, limit_fn *limit,
-	struct fail *f)
+static int make_folder(
+	const struct area_store *s, const struct area_spec *a, limit_fn *limit, struct fail *f)
 {
 	uint32_t project = PROJECT_BASE + a->num;
 	int dir, r;
@@ -177,8 +177,7 @@ static int ext4_test(struct area_store *s, struct fail *f)
 	return test(s, EXT4_SUPER_MAGIC, limit_ext4, f);
 }
 
-static int xfs_make(
-	const struct area_store *s, const struct area_spec *a, int *ret, struct fail *f)
+static int xfs_make(const struct area_store *s, const struct area_spec *a, int *ret, struct fail *f)
 {
 	return make_mount(s, a, limit_xfs, ret, f);
 }

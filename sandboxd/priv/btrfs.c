@@ -181,7 +181,8 @@ static bool subvol_exists(int dir, uint64_t id)
 {
 	uint64_t offset = 0;
 
-	return next_item(dir, BTRFS_ROOT_TREE_OBJECTID, id, BTRFS_ROOT_ITEM_KEY, &offset) != -ENOENT;
+	return next_item(dir, BTRFS_ROOT_TREE_OBJECTID, id, BTRFS_ROOT_ITEM_KEY, &offset) !=
+	       -ENOENT;
 }
 
 void btrfs_quota_clean(int dir)

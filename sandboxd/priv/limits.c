@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* Limits of disks that have snapshots. The file system charges a sandbox for what it wrote as long as
- * anything uses it; what only snapshots hold any more must not count. So the limit is the size, and what
- * is charged without being in the sandbox's tree. That changes as the sandbox overwrites its files and as
- * snapshots go: whenever much has been charged since the last time, the tree is measured again. */
+/* Limits of disks that have snapshots. The file system charges a sandbox for what it wrote as long
+ * as anything uses it; what only snapshots hold any more must not count. So the limit is the size,
+ * and what is charged without being in the sandbox's tree. That changes as the sandbox overwrites
+ * its files and as snapshots go: whenever much has been charged since the last time, the tree is
+ * measured again. */
 #include "sandboxd/priv/broker.h"
 
 #include "common/sys/mem.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define LOOK_MS 1000
 #define LITTLE  ((int64_t)4 << 20)
+#define TRIES   10
+#define TRY_MS  100
 #define PART    8 /* of the size: so much may be charged before the tree is measured again */
 
 struct limited {
@@ -23,13 +27,36 @@ struct limited {
 
 /* --- in a child ------------------------------------------------------------------------------- */
 
+/* Bytes that are charged and in no file of the tree, measured at a moment when little changed; of a
+ * tree that never rests the smaller figure. */
+static int measure_dead(const struct area_store *s, const char *id, int upper, int64_t *ret)
+{
+	struct area_usage before = { 0 }, after = { 0 };
+	int64_t alive = 0;
+	int r = 0;
+
+	for (int tries = 0; tries < TRIES && r == 0; tries++) {
+		r = area_usage(s, id, &before);
+		if (r == 0)
+			r = seal_measure(upper, &alive);
+		if (r == 0)
+			r = area_usage(s, id, &after);
+		if (r == 0 && llabs(after.used - before.used) < LITTLE / 4)
+			break;
+		(void)poll(NULL, 0, TRY_MS);
+	}
+	if (after.used < before.used)
+		before.used = after.used;
+	*ret = before.used > alive ? before.used - alive : 0;
+	return r;
+}
+
 void limit_work(const struct build_env *env, const struct work *w, struct work_result *ret)
 {
 	const struct area_store *s = &env->areas;
 	_cleanup_close_ int mnt = -1;
-	struct area_usage u = { 0 };
 	struct record box;
-	int64_t alive = 0, size;
+	int64_t dead = 0, size;
 	int r = record_read(env->boxes, w->id, &box);
 
 	if (r == 0)
@@ -38,10 +65,9 @@ void limit_work(const struct build_env *env, const struct work *w, struct work_r
 		return;
 	_cleanup_close_ int upper = open_below(mnt, "upper", O_RDONLY | O_DIRECTORY, 0);
 	size = box.disk_mb << 20;
-	/* A tree that changes meanwhile is measured about right. */
-	if (upper < 0 || size <= 0 || seal_measure(upper, &alive) < 0 || area_usage(s, w->id, &u) < 0)
+	if (upper < 0 || size <= 0 || measure_dead(s, w->id, upper, &dead) < 0)
 		return;
-	(void)s->provider->limit(s, w->id, u.used > alive ? size + u.used - alive : size);
+	(void)s->provider->limit(s, w->id, size + dead);
 }
 
 /* --- in the broker ---------------------------------------------------------------------------- */
@@ -114,8 +140,8 @@ static void measure(struct broker *b, struct limited *l, int64_t used)
 	memcpy(j->work.id, l->id, sizeof(j->work.id));
 }
 
-/* Much has changed; or a little where little is left. Less is charged when a snapshot is gone: then the
- * limit is too high. */
+/* Much has changed; or a little where little is left. Less is charged when a snapshot is gone: then
+ * the limit is too high. */
 static bool is_due(const struct limited *l, const struct area_usage *u)
 {
 	int64_t more = u->used - l->used, left = u->size - u->used;

@@ -11,8 +11,8 @@
  * foreign devices are passed over. */
 int loopdev_attach(int image, char path[LOOPDEV_PATH_MAX], struct fail *f);
 int loopdev_find(int image, const char *name, char path[LOOPDEV_PATH_MAX]); /* -ENOENT: none */
-/* The device that carries the image, attached if there is none. Two who ask at the same time get the
- * same one. */
+/* The device that carries the image, attached if there is none. Two who ask at the same time get
+ * the same one. */
 int loopdev_get(int image, const char *name, char path[LOOPDEV_PATH_MAX], struct fail *f);
 /* A mount of the device's file system, detached; flags: NULL-terminated. */
 int loopdev_mount(const char *type, const char *path, const char *const *flags, struct fail *f);

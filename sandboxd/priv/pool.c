@@ -44,8 +44,8 @@ static int64_t unit_of(int dir)
 	return unit < UNIT_MIN ? UNIT_MIN : unit > UNIT_MAX ? UNIT_MAX : unit;
 }
 
-/* One copy of the tables: below lies the host's file system, and what a power loss may do to them is
- * what copy on write is for. */
+/* One copy of the tables: below lies the host's file system, and what a power loss may do to them
+ * is what copy on write is for. */
 static int mkfs(const char *path, struct fail *f)
 {
 	char *env[] = { (char[]){ "PATH=/usr/sbin:/sbin:/usr/bin:/bin" }, NULL };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The overlay of id-mapped layers and an id-mapped area. On disk, ids are the image's: the shift is a
- * property of the mounts, so a layer serves every sandbox at the same time. */
+/* The overlay of id-mapped layers and an id-mapped area. On disk, ids are the image's: the shift is
+ * a property of the mounts, so a layer serves every sandbox at the same time. */
 #include "sandboxd/priv/root.h"
 
 #include "common/sys/mem.h"
@@ -23,8 +23,9 @@ static void act_as(uid_t uid)
 	setfsuid(uid);
 }
 
-/* volatile: a sandbox ends with its host's power, and its files with it, so nothing of it has to reach
- * the disk for its own sake; without it each end of a sandbox would sync the disk of all of them. */
+/* volatile: a sandbox ends with its host's power, and its files with it, so nothing of it has to
+ * reach the disk for its own sake; without it each end of a sandbox would sync the disk of all of
+ * them. */
 static int overlay_config(int fs, const struct root_spec *s, int upper, int work)
 {
 	static const char *const opts[][2] = { { "redirect_dir", "on" }, { "metacopy", "off" },
@@ -84,8 +85,8 @@ static int place_lowers(const struct root_spec *s, char *opts, size_t size)
 	return 0;
 }
 
-/* Kernels without layers by descriptor: the mapped clones get short names in a memory file system of
- * this namespace, and the old call is made from there. */
+/* Kernels without layers by descriptor: the mapped clones get short names in a memory file system
+ * of this namespace, and the old call is made from there. */
 static int overlay_by_name(const struct root_spec *s)
 {
 	_cleanup_close_ int base = root_make_fs("tmpfs", NULL, ROOT_SAFE, NULL);

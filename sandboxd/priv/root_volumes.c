@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Volumes in the guest's tree. Their mount points are made when they are missing; a link on the way, or
- * something that is no folder, refuses the create. Read-only is an attribute of the mount, which the
- * kernel locks when the guest's user namespace is entered. */
+/* Volumes in the guest's tree. Their mount points are made when they are missing; a link on the
+ * way, or something that is no folder, refuses the create. Read-only is an attribute of the mount,
+ * which the kernel locks when the guest's user namespace is entered. */
 #include "sandboxd/priv/root.h"
 
 #include "common/sys/mem.h"

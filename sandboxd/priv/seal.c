@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Sealing: the files of a running sandbox become a layer. The guest stands still while its changes are
- * taken, by the file system in one step where it can, else by copying. Who makes the sandbox stand still
- * leaves a mark first, so that whoever comes after a crash sets it going again. */
+/* Sealing: the files of a running sandbox become a layer. The guest stands still while its changes
+ * are taken, by the file system in one step where it can, else by copying. Who makes the sandbox
+ * stand still leaves a mark first, so that whoever comes after a crash sets it going again. */
 #include "sandboxd/priv/works.h"
 
 #include "common/sys/fault.h"
@@ -112,8 +112,8 @@ void seal_recover_all(const struct build_env *env)
 
 /* --- by the file system ---------------------------------------------------------------------- */
 
-/* A first snapshot, thrown away, writes out what is only in memory; the guest need not stand still for
- * that. */
+/* A first snapshot, thrown away, writes out what is only in memory; the guest need not stand still
+ * for that. */
 static void flush(const struct seal *s)
 {
 	const struct area_store *a = &s->env->areas;
@@ -128,8 +128,7 @@ static void flush(const struct seal *s)
 static int measure(const struct seal *s, int64_t *bytes)
 {
 	_cleanup_close_ int at = layer_open(s->env, s->w->num);
-	_cleanup_close_ int dir =
-		at < 0 ? at : openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_close_ int dir = at < 0 ? at : openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	return dir < 0 ? -errno : seal_measure(dir, bytes);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Copying a tree of changes, for disk providers that cannot snapshot. The names inside are a guest's:
- * each step goes from an open folder to one name in it and follows no link, and all of it happens in a
- * jail whose root is the copy. */
+/* Copying a tree of changes, for disk providers that cannot snapshot. The names inside are a
+ * guest's: each step goes from an open folder to one name in it and follows no link, and all of it
+ * happens in a jail whose root is the copy. */
 #include "sandboxd/priv/works.h"
 
 #include "common/sys/mem.h"
@@ -123,16 +123,16 @@ static int copy_data(struct copy *c, int from, int to, off_t size)
 
 static int copy_file(struct copy *c, int from, int to, const char *name)
 {
-	_cleanup_close_ int in = openat(from, name,
-		O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	_cleanup_close_ int in =
+		openat(from, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	struct stat st;
 
 	if (in < 0 || fstat(in, &st) < 0)
 		return -errno;
 	if (!S_ISREG(st.st_mode))
 		return 0; /* it was one a moment ago */
-	_cleanup_close_ int out = openat(
-		to, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	_cleanup_close_ int out =
+		openat(to, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (out < 0)
 		return -errno;
 	int r = copy_data(c, in, out, st.st_size);
@@ -198,7 +198,8 @@ static int copy_dir(struct copy *c, int from, int to);
 
 static int copy_subdir(struct copy *c, int from, int to, const char *name)
 {
-	_cleanup_close_ int in = openat(from, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_close_ int in =
+		openat(from, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	size_t old = strlen(c->path), more = strlen(name) + 1;
 	struct stat st;
 	int r;

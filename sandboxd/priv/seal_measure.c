@@ -18,9 +18,8 @@ static int measure_one(int dir, const char *name, int depth, int64_t *bytes)
 	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
 	/* Each name of a file with several counts its part. */
-	*bytes += (int64_t)st.st_blocks * 512 / (st.st_nlink > 1 && !S_ISDIR(st.st_mode)
-							? (int64_t)st.st_nlink
-							: 1);
+	*bytes += (int64_t)st.st_blocks * 512 /
+		  (st.st_nlink > 1 && !S_ISDIR(st.st_mode) ? (int64_t)st.st_nlink : 1);
 	return S_ISDIR(st.st_mode) ? measure(dir, name, depth + 1, bytes) : 0;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Volumes: areas with a number instead of a sandbox. Nothing is mounted for one that nobody uses. */
+/* Volumes: areas with a number instead of a sandbox. Nothing is mounted for one that nobody uses.
+ */
 #include "sandboxd/priv/works.h"
 
 #include "common/sys/fault.h"
@@ -35,10 +36,9 @@ static int sync_names(const struct build_env *env)
 void volume_make_work(const struct build_env *env, const struct work *w, struct work_result *ret)
 {
 	char name[VOLUME_NAME_MAX];
-	struct area_spec a = { .name = name,
-		.disk_mb = w->disk_mb,
-		.num = AREA_VOLUME_NUM + w->num,
-		.volume = true };
+	struct area_spec a = {
+		.name = name, .disk_mb = w->disk_mb, .num = AREA_VOLUME_NUM + w->num, .volume = true
+	};
 	_cleanup_close_ int mnt = -1;
 	int r;
 

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* Slow operations, each in a child of the broker that does it, says how it went, and goes: sealing a
- * running sandbox's files into a layer, making and removing volumes, removing layers. The broker's loop
- * never waits for them. */
+/* Slow operations, each in a child of the broker that does it, says how it went, and goes: sealing
+ * a running sandbox's files into a layer, making and removing volumes, removing layers. The
+ * broker's loop never waits for them. */
 #ifndef SANDBOXD_PRIV_WORKS_H
 #define SANDBOXD_PRIV_WORKS_H
 
 #include "sandboxd/priv/build.h"
 
-enum { WORK_CLEAR = PRIV_OP_COUNT, /* what a sweep has taken out of sight is removed */
-	WORK_GROW,    /* the pool */
-	WORK_RECLAIM, /* what was removed from it */
-	WORK_LIMIT,   /* id: its disk is given its size anew */ };
+enum {
+	WORK_CLEAR = PRIV_OP_COUNT, /* what a sweep has taken out of sight is removed */
+	WORK_GROW,                  /* the pool */
+	WORK_RECLAIM,               /* what was removed from it */
+	WORK_LIMIT, /* id: its disk is given its size anew */
+};
 struct work {
 	uint32_t op;  /* of the request, or one of the broker's own */
 	uint32_t num; /* of the layer or volume */
@@ -31,8 +33,8 @@ void egress_add_work(const struct build_env *env, const struct work *w, struct w
 void limit_work(const struct build_env *env, const struct work *w, struct work_result *ret);
 void volume_drop_work(const struct build_env *env, const struct work *w, struct work_result *ret);
 
-/* A tree of a sandbox's own changes, copied as it is: owners, modes, times, extended attributes, hard
- * links, holes, deletions. `from`: the tree; `to`: an empty folder. In a jail; seal_copy.c. */
+/* A tree of a sandbox's own changes, copied as it is: owners, modes, times, extended attributes,
+ * hard links, holes, deletions. `from`: the tree; `to`: an empty folder. In a jail; seal_copy.c. */
 int seal_copy(const struct build_env *env, int from, int to, struct fail *f);
 /* Bytes on the disk of a tree that nobody changes; hard links count once. */
 int seal_measure(int dir, int64_t *bytes);

@@ -414,7 +414,7 @@ static void a_snapshot_does_not_use_up_the_disk(void **state)
 	assert_output(b, "dd if=/dev/zero of=more bs=1M count=64 2>/dev/null; echo $?; rm more", "1\n");
 	/* Nor when what is in it is written anew afterwards, a part at a time. */
 	assert_output(b, "rm big; for i in 1 2 3 4; do dd if=/dev/urandom of=s$i bs=1M count=12 2>/dev/null "
-			 "|| echo full; done; echo done", "done\n");
+			 "|| echo full; sleep 1.5; done; echo done", "done\n");
 	snapshot_of(b, &bytes);
 	uint32_t num = box_sh(b, "for i in 1 2 3 4; do sleep 2; rm s$i; dd if=/dev/urandom of=s$i bs=1M count=12 "
 				 "2>/dev/null || echo full; done; echo done");
