@@ -412,7 +412,6 @@ static int start_backend(struct daemon *d, bool caps[CAP_COUNT], struct err *e)
 		.state_dirfd = d->state_dirfd,
 		.state_dir = d->state_dir,
 		.libexec_dir = d->libexec_dir,
-		.image_dir = d->image_way,
 		.broker_fd = d->broker_fd,
 		.disk_provider = d->opt->disk_provider,
 	};

@@ -17,7 +17,6 @@ struct backend_conf {
 	int state_dirfd;           /* 0700, ours */
 	const char *state_dir;     /* for messages and for the broker, absolute */
 	const char *libexec_dir;   /* where sbx-shim, sbx-init, sbx-worker are */
-	const char *image_dir;     /* NAME.tar of images that may be installed by a create */
 	int broker_fd;             /* socket to sbx-priv; -1 for fake */
 	const char *disk_provider; /* NULL: the first that works */
 };
@@ -93,7 +92,7 @@ struct backend_ops {
 	bool (*alive)(struct backend *b, const char *id, uint64_t generation);
 	/* Start-up: ends and removes everything whose id is not in keep[]. */
 	int (*sweep)(struct backend *b, const char *const *keep, size_t n, struct err *e);
-	/* Installed already, or installable from image_dir? not_found otherwise. Installs it. */
+	/* Only where there is no layer_import: the backend knows its images itself. not_found. */
 	int (*image_ensure)(struct backend *b, const char *image, struct backend_image *ret, struct err *e);
 	/* The following are NULL where the backend cannot; then the capability is false. All are slow
 	 * calls, idempotent, and crash-safe: after a kill -9 the record decides what exists. */

@@ -53,9 +53,8 @@ struct job {
 	/* who waits, and what is answered */
 	uint32_t op;
 	uint64_t tag;        /* 0: nobody */
-	struct waiter *more; /* JOB_IMPORT: others who asked for the same */
+	struct waiter *more; /* JOB_END: others who asked for the same */
 	uint32_t num;        /* JOB_IMPORT: of the layer */
-	char layer[PRIV_LAYER_MAX];
 	struct fail fail;
 };
 struct keep {
@@ -77,7 +76,7 @@ struct broker {
 	int janitor; /* socket to the process that clears away what has ended */
 	enum { PHASE_SETUP, PHASE_RUN } phase;
 	struct box_blocks blocks;
-	struct build_shape shape; /* of the spares; layer "" until one is known */
+	struct build_shape shape; /* of the spares; no chain until one is known */
 	struct keep *keep;
 	struct keep_nums layers, volumes; /* that the coming sweep spares */
 	struct job *jobs;
@@ -129,8 +128,8 @@ void creates_refill(struct broker *b);
 void creates_stop(struct broker *b); /* the broker ends: unclaimed sandboxes go */
 /* Takes a request back that is still being built: the create fails, the sandbox becomes a spare. */
 void creates_cancel(struct broker *b, const char *id);
-/* Sandboxes of this layer are likely to come: keep spare ones, if none are kept yet. */
-void creates_expect(struct broker *b, const char *layer);
+/* This layer goes: no spare sandbox stands on it any more. */
+void creates_forget_layer(struct broker *b, uint32_t num);
 int creates_probe(struct broker *b, uint64_t tag);
 /* ends (ends.c) */
 /* The sandbox of this id, as its record says. */

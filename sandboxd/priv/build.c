@@ -219,6 +219,7 @@ static int start_worker(struct builder *b)
 	a.near = sv[0];
 	a.far = sv[1];
 	b->worker = clone(worker_main, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, &a);
+	forget_stack(stack);
 	if (b->worker < 0)
 		return fail_set(&b->fail, errno, "start the file worker");
 	close(sv[1]);
@@ -243,11 +244,11 @@ static int clone_layers(struct builder *b)
 	const struct build_shape *s = b->shape;
 	int r = 0;
 
-	if (s->layer[0]) {
+	if (!build_shape_known(s)) {
 		_cleanup_close_ int dir =
-			open_below(b->env->layers, s->layer, O_PATH | O_DIRECTORY, 0);
+			open_below(b->env->layers, BUILD_PROBE_LAYER, O_PATH | O_DIRECTORY, 0);
 		r = add_lower(b, dir);
-		return r < 0 ? fail_set(&b->fail, r, "clone the layer %s", s->layer) : 0;
+		return r < 0 ? fail_set(&b->fail, r, "clone the probe's layer") : 0;
 	}
 	for (uint32_t i = 0; i < s->nchain && r == 0; i++) {
 		_cleanup_close_ int dir = layer_open(b->env, s->chain[i]);

@@ -37,10 +37,10 @@ struct build_env {
 	int jail[JAIL_COUNT]; /* namespaces with nothing in them, for egress processes */
 	char boot[40];
 };
+#define BUILD_PROBE_LAYER ".probe"
 #define BUILD_PROBE 0x80000000u /* looks whether it works, too */
 struct build_shape {
-	char layer[PRIV_LAYER_MAX]; /* "", or the root has this one layer, named as IMAGE answered */
-	uint32_t nchain, chain[PRIV_CHAIN_MAX]; /* top first */
+	uint32_t nchain, chain[PRIV_CHAIN_MAX]; /* top first; none: the probe's own layer */
 	uint32_t flags; /* enum priv_flags, BUILD_PROBE */
 	uint32_t nvolumes;
 	int64_t memory_mb, disk_mb;
@@ -48,7 +48,7 @@ struct build_shape {
 };
 static inline bool build_shape_known(const struct build_shape *s)
 {
-	return s->layer[0] || s->nchain;
+	return s->nchain > 0;
 }
 /* builder → broker, then the end of the socket when the shim is being executed. With `ready` come
  * three descriptors, or four. */

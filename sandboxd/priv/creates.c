@@ -12,16 +12,10 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define PROBE_LAYER ".probe"
-/* the contract's defaults; the first create tells what is really wanted */
-#define USUAL_MEMORY_MB 1024
-#define USUAL_DISK_MB   10240
-
 bool creates_same_shape(const struct build_shape *a, const struct build_shape *b)
 {
 	return a->memory_mb == b->memory_mb && a->disk_mb == b->disk_mb && a->flags == b->flags &&
-	       a->nvolumes == 0 && b->nvolumes == 0 && strcmp(a->layer, b->layer) == 0 &&
-	       a->nchain == b->nchain &&
+	       a->nvolumes == 0 && b->nvolumes == 0 && a->nchain == b->nchain &&
 	       memcmp(a->chain, b->chain, a->nchain * sizeof(a->chain[0])) == 0;
 }
 
@@ -285,9 +279,7 @@ static bool volumes_ok(const struct priv_req *q)
 
 int creates_check_shape(const struct priv_req *q, struct fail *f)
 {
-	bool named = name_is_image(q->layer, sizeof(q->layer));
-
-	if (q->nchain > PRIV_CHAIN_MAX || (q->nchain > 0) == named || (q->flags & ~PRIV_EGRESS) ||
+	if (q->nchain == 0 || q->nchain > PRIV_CHAIN_MAX || (q->flags & ~PRIV_EGRESS) ||
 		!volumes_ok(q))
 		return fail_set(f, EINVAL, "layers, flags or volumes");
 	if (q->cpu_milli <= 0 || q->memory_mb <= 0 || q->disk_mb <= 0 || q->cpu_milli > 1 << 24 ||
@@ -333,8 +325,6 @@ void creates_shape_of(struct build_shape *s, const struct priv_req *q)
 		.flags = q->flags,
 		.nchain = q->nchain,
 		.nvolumes = q->nvolumes };
-	if (q->nchain == 0)
-		memcpy(s->layer, q->layer, sizeof(s->layer));
 	memcpy(s->chain, q->chain, q->nchain * sizeof(s->chain[0]));
 	memcpy(s->volumes, q->volumes, q->nvolumes * sizeof(s->volumes[0]));
 }
@@ -379,12 +369,21 @@ void creates_cancel(struct broker *b, const char *id)
 	}
 }
 
-void creates_expect(struct broker *b, const char *layer)
+static bool stands_on(const struct build_shape *s, uint32_t num)
 {
-	if (build_shape_known(&b->shape))
-		return;
-	b->shape = (struct build_shape){ .memory_mb = USUAL_MEMORY_MB, .disk_mb = USUAL_DISK_MB };
-	snprintf(b->shape.layer, sizeof(b->shape.layer), "%s", layer);
+	for (uint32_t i = 0; i < s->nchain; i++)
+		if (s->chain[i] == num)
+			return true;
+	return false;
+}
+
+void creates_forget_layer(struct broker *b, uint32_t num)
+{
+	if (stands_on(&b->shape, num))
+		b->shape = (struct build_shape){ 0 };
+	for (struct job *j = b->jobs; j; j = j->next)
+		if (is_spare(j) && j->step == STEP_SPARE && stands_on(&j->shape, num))
+			forget_unclaimed(b, j);
 }
 
 void op_expect(struct broker *b, const struct priv_req *q, int fd)
@@ -399,7 +398,7 @@ void op_expect(struct broker *b, const struct priv_req *q, int fd)
 
 int creates_probe(struct broker *b, uint64_t tag)
 {
-	struct build_shape s = { .layer = PROBE_LAYER, .memory_mb = 64, .disk_mb = 64,
+	struct build_shape s = { .memory_mb = 64, .disk_mb = 64,
 		.flags = PRIV_EGRESS | BUILD_PROBE };
 	struct job *j = start_builder(b, &s);
 

@@ -28,8 +28,6 @@ static void answer(struct broker *b, uint64_t tag, const struct unpack_result *r
 	broker_answer(b, PRIV_LAYER_IMPORT, tag, &r->fail, &a);
 }
 
-static void answer_name(struct broker *b, uint64_t tag, const char *layer, const struct fail *f);
-
 static void import(const struct broker *b, const struct unpack_job *job, int out)
 {
 	struct unpack_env env = { b->env.priv, b->env.layers, &b->env.filter };
@@ -41,8 +39,7 @@ static void import(const struct broker *b, const struct unpack_job *job, int out
 }
 
 /* NULL: no memory, no descriptors. */
-static struct job *start_import(struct broker *b, const struct unpack_job *job, uint32_t op,
-	uint64_t tag)
+static struct job *start_import(struct broker *b, const struct unpack_job *job, uint64_t tag)
 {
 	struct job *j;
 	int sv[2];
@@ -55,7 +52,7 @@ static struct job *start_import(struct broker *b, const struct unpack_job *job, 
 		close(sv[1]);
 		return NULL;
 	}
-	j->op = op;
+	j->op = PRIV_LAYER_IMPORT;
 	j->tag = tag;
 	j->fd = sv[0];
 	j->pid = fork();
@@ -79,13 +76,7 @@ void images_event(struct broker *b, struct job *j)
 		fail_set(&r.fail, ECHILD, "the unpacker ended early");
 	}
 	r.fail.text[sizeof(r.fail.text) - 1] = 0;
-	if (j->op == PRIV_IMAGE) {
-		answer_name(b, j->tag, j->layer, &r.fail);
-		for (struct waiter *w = j->more; w; w = w->next)
-			answer_name(b, w->tag, j->layer, &r.fail);
-	} else {
-		answer(b, j->tag, &r);
-	}
+	answer(b, j->tag, &r);
 	j->done = true;
 }
 
@@ -127,7 +118,7 @@ void op_layer_import(struct broker *b, const struct priv_req *q, int fd)
 
 	layer_name(name, q->num);
 	if (check(b, q, fd, &r.fail) == 0) {
-		j = start_import(b, &job, q->op, q->tag);
+		j = start_import(b, &job, q->tag);
 		if (!j)
 			fail_set(&r.fail, ENOMEM, "unpack a layer");
 	}
@@ -154,60 +145,4 @@ void images_stop(struct broker *b, uint32_t num)
 	for (struct job *j = b->jobs; j; j = j->next)
 		if (j->kind == JOB_IMPORT && !j->done && (num == 0 || j->num == num))
 			stop_import(b, j);
-}
-
-/* --- by name, until nothing asks for it ------------------------------------------------------ */
-
-static void answer_name(struct broker *b, uint64_t tag, const char *layer, const struct fail *f)
-{
-	struct priv_ans a = { 0 };
-
-	memcpy(a.layer, layer, sizeof(a.layer));
-	if (!f || !f->sys)
-		creates_expect(b, layer);
-	broker_answer(b, PRIV_IMAGE, tag, f, &a);
-}
-
-static void layer_name_of(char *buf, size_t size, const char *image, const struct stat *st)
-{
-	const uint64_t what[] = { (uint64_t)st->st_size, (uint64_t)st->st_mtim.tv_sec,
-		(uint64_t)st->st_mtim.tv_nsec, st->st_ino, st->st_dev };
-	uint64_t h = 1469598103934665603u;
-
-	for (size_t i = 0; i < sizeof(what); i++)
-		h = (h ^ ((const unsigned char *)what)[i]) * 1099511628211u;
-	snprintf(buf, size, "%.71s.%016llx", image, (unsigned long long)h);
-}
-
-void op_image(struct broker *b, const struct priv_req *q, int tar)
-{
-	char layer[PRIV_LAYER_MAX] = "";
-	struct unpack_job job = { .kind = UNPACK_ROOTFS, .in = tar, .name = layer };
-	struct fail f = { 0 };
-	struct stat st;
-
-	if (!name_is_image(q->layer, PRIV_IMAGE_MAX) || tar < 0 || fstat(tar, &st) < 0 ||
-		!S_ISREG(st.st_mode)) {
-		fail_set(&f, EINVAL, "image");
-		answer_name(b, q->tag, layer, &f);
-		return;
-	}
-	layer_name_of(layer, sizeof(layer), q->layer, &st);
-	if (faccessat(b->env.layers, layer, F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
-		answer_name(b, q->tag, layer, NULL);
-		return;
-	}
-	for (struct job *j = b->jobs; j; j = j->next)
-		if (j->kind == JOB_IMPORT && !j->done && strcmp(j->layer, layer) == 0) {
-			struct waiter *w = calloc(1, sizeof(*w));
-			if (!w)
-				return;
-			w->tag = q->tag;
-			w->next = j->more;
-			j->more = w;
-			return;
-		}
-	struct job *j = start_import(b, &job, PRIV_IMAGE, q->tag);
-	if (j)
-		snprintf(j->layer, sizeof(j->layer), "%s", layer);
 }

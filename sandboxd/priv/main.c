@@ -143,7 +143,7 @@ static int lock_alone(const struct build_env *env, struct fail *f)
 static int probe_layer(const struct build_env *env, struct fail *f)
 {
 	static const char *const dirs[] = { "proc", "dev", "sys", "tmp", "run" };
-	_cleanup_close_ int dir = dir_make(env->layers, ".probe", 0755);
+	_cleanup_close_ int dir = dir_make(env->layers, BUILD_PROBE_LAYER, 0755);
 
 	if (dir < 0)
 		return fail_set(f, dir, "make the probe's layer");

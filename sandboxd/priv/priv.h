@@ -11,7 +11,7 @@
  * that works. It logs to stderr. Without root, or where a self-test fails, it exits with a sentence
  * there.
  *
- * Nothing else comes from the front: no path, no string longer than an image's name. */
+ * Nothing else comes from the front: no path of the host, no string longer than a volume's place. */
 #ifndef SANDBOXD_PRIV_PRIV_H
 #define SANDBOXD_PRIV_PRIV_H
 
@@ -21,8 +21,6 @@
 #define PRIV_FD_FRONT  3
 #define PRIV_FD_STATE  4
 #define PRIV_ID_MAX    64
-#define PRIV_LAYER_MAX 96 /* image name "." 16 hex digits */
-#define PRIV_IMAGE_MAX 72
 #define PRIV_HOST_MAX  65
 #define PRIV_CHAIN_MAX 200 /* backend.h */
 #define PRIV_VOLS_MAX  8
@@ -45,7 +43,6 @@ struct priv_req {
 	uint32_t magic, op; /* enum priv_op */
 	uint64_t tag;
 	char id[PRIV_ID_MAX];       /* sbx_…, NUL-padded */
-	char layer[PRIV_LAYER_MAX]; /* CREATE: as IMAGE answered; IMAGE: the image's name */
 	char hostname[PRIV_HOST_MAX];
 	char pad[7];
 	uint8_t secret[16];
@@ -77,7 +74,6 @@ struct priv_ans {
 	int64_t n[8];               /* HELLO: flags; CREATE: pid of the shim, 1 if it was ready; DISK_FREE: MiB;
 				     * LAYER_IMPORT, SNAPSHOT: bytes; USAGE: used, size; METER: as in backend_meter;
 				     * POOL: how many are ready, being made */
-	char layer[PRIV_LAYER_MAX]; /* IMAGE */
 	char text[208];             /* on error: what failed, for people */
 };
 

@@ -44,11 +44,6 @@ int name_is_id(const char *s, size_t room)
 	return name_made_of(s, room, "s", LOWER "_-") && strncmp(s, "sbx_", 4) == 0 && s[4];
 }
 
-int name_is_image(const char *s, size_t room)
-{
-	return name_made_of(s, room, LOWER, LOWER "._-");
-}
-
 int name_is_host(const char *s, size_t room)
 {
 	return name_made_of(s, room, LOWER, LOWER "_-");

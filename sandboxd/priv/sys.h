@@ -37,10 +37,18 @@ static inline int open_below(int dir, const char *path, uint64_t flags, uint64_t
 
 /* Ids and names that come from the front, NUL-terminated inside their field. */
 int name_is_id(const char *s, size_t room);    /* sbx_[a-z0-9_-]+ */
-int name_is_image(const char *s, size_t room); /* [a-z0-9][a-z0-9._-]* */
 int name_is_host(const char *s, size_t room);  /* [a-z0-9_-]+ */
 /* (/[A-Za-z0-9._-]+)+ with no element "." or ".." */
 int name_is_guest_path(const char *s, size_t room);
+
+/* A process that shared our memory has run on this stack and not returned: a sanitizer would go on
+ * believing in its variables. */
+#ifdef __SANITIZE_ADDRESS__
+void __asan_unpoison_memory_region(const volatile void *addr, size_t size);
+#define forget_stack(stack) __asan_unpoison_memory_region((stack), sizeof(stack))
+#else
+#define forget_stack(stack) ((void)0)
+#endif
 
 /* Small files: 0 or -errno. file_read terminates with NUL and cuts the newline. */
 int file_write(int dir, const char *name, const char *fmt, ...)

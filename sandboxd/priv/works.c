@@ -29,8 +29,7 @@ static void grow_work(const struct build_env *env, const struct work *w, struct 
 	(void)pool_grow(&env->areas, &ret->fail);
 }
 
-static void reclaim_work(
-	const struct build_env *env, const struct work *w, struct work_result *ret)
+static void reclaim_work(const struct build_env *env, const struct work *w, struct work_result *ret)
 {
 	(void)w;
 	(void)ret;
@@ -186,8 +185,9 @@ static void queue(struct broker *b, const struct priv_req *q, struct fail *f)
 	}
 	j->op = q->op;
 	j->tag = q->tag;
-	j->work = (struct work){ .op = q->op, .num = q->num, .disk_mb = q->disk_mb,
-		.generation = q->generation };
+	j->work = (struct work){
+		.op = q->op, .num = q->num, .disk_mb = q->disk_mb, .generation = q->generation
+	};
 	memcpy(j->work.secret, q->secret, sizeof(j->work.secret));
 	memcpy(j->work.id, q->id, sizeof(j->work.id));
 	works_next(b);
@@ -229,6 +229,7 @@ void op_layer_drop(struct broker *b, const struct priv_req *q, int fd)
 		fail_set(&f, EINVAL, "layer");
 	else
 		images_stop(b, q->num);
+	creates_forget_layer(b, q->num);
 	queue(b, q, &f);
 }
 
@@ -319,7 +320,8 @@ void works_sweep(struct broker *b)
 static bool is_tended(const struct broker *b)
 {
 	for (const struct job *j = b->jobs; j; j = j->next)
-		if (j->kind == JOB_WORK && !j->done && (j->op == WORK_GROW || j->op == WORK_RECLAIM))
+		if (j->kind == JOB_WORK && !j->done &&
+			(j->op == WORK_GROW || j->op == WORK_RECLAIM))
 			return true;
 	return false;
 }

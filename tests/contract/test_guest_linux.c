@@ -33,9 +33,8 @@ static pid_t linux_part(struct guest_rig *r, const char *id, enum rig_part part)
 
 int main(void)
 {
-	static char images[PATH_MAX + 32];
 	struct guest_rig r = { .isolated = true, .part = linux_part };
-	struct backend_conf conf = { .libexec_dir = guest_rig_libexec(), .image_dir = images };
+	struct backend_conf conf = { .libexec_dir = guest_rig_libexec() };
 	struct broker_conf broker = { .libexec_dir = guest_rig_libexec() };
 	struct err e = ERR_NULL;
 	pid_t pid = -1;
@@ -44,7 +43,6 @@ int main(void)
 		puts("skipped: the linux backend needs root");
 		return 0;
 	}
-	snprintf(images, sizeof(images), "%s/../images", guest_rig_libexec());
 	guest_rig_prepare(&r);
 	broker.state_dir = r.state_dir;
 	broker.state_dirfd = r.state_dirfd;
@@ -55,6 +53,7 @@ int main(void)
 	}
 	if (!guest_rig_open(&r, &linux_backend, &conf))
 		return 1;
+	guest_rig_import_base(&r);
 	int failed = guest_cases_run(&r, "guest on linux");
 	guest_rig_close(&r);
 	(void)waitpid(pid, NULL, 0);

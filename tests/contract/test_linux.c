@@ -25,6 +25,7 @@ static void spec_for(struct backend_spec *s, const char *id, int64_t memory_mb, 
 {
 	*s = (struct backend_spec){ .generation = 3,
 		.image = "base",
+		.chain = &guest_rig_base,
 		.hostname = "box",
 		.cpus = 1,
 		.memory_mb = memory_mb,
@@ -342,22 +343,6 @@ static void destroy_is_idempotent(void **state)
 	assert_int_equal(linux_backend.destroy(rig.rig.backend, "sbx_00000000deadbeef", &e), 0);
 }
 
-static void an_image_that_is_not_there_is_not_found(void **state)
-{
-	static const char *const names[] = { "nosuch", "../base", "base/..",
-		"no.such.host/none:1" };
-	struct backend_image img;
-	struct err e;
-
-	(void)state;
-	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-		e = (struct err)ERR_NULL;
-		assert_int_equal(
-			linux_backend.image_ensure(rig.rig.backend, names[i], &img, &e), -1);
-		assert_int_equal(e.code, ERR_NOT_FOUND);
-	}
-}
-
 /* --- many ------------------------------------------------------------------------------------ */
 
 static void *make_and_end(void *arg)
@@ -519,7 +504,6 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_run_folder_that_is_a_link_is_refused),
 	cmocka_unit_test(destroy_is_idempotent),
 	cmocka_unit_test(a_destroy_during_a_create_wins),
-	cmocka_unit_test(an_image_that_is_not_there_is_not_found),
 	cmocka_unit_test(many_threads_make_and_end_sandboxes_at_once),
 	cmocka_unit_test(fifty_sandboxes_live_at_once),
 	cmocka_unit_test(an_idle_sandbox_is_small),

@@ -153,11 +153,33 @@ struct box *box_new(struct guest_rig *r)
 	return box_like(r, &like);
 }
 
+const struct backend_chain guest_rig_base = { .n = 1, .layers = { 4000000000u } };
+
+void guest_rig_import_base(struct guest_rig *r)
+{
+	char path[4200];
+	struct err e = ERR_NULL;
+	int64_t bytes;
+	bool covers;
+
+	if (getenv("SBX_IMAGES"))
+		snprintf(path, sizeof(path), "%s/base.tar", getenv("SBX_IMAGES"));
+	else
+		snprintf(path, sizeof(path), "%s/../images/base.tar", guest_rig_libexec());
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		fail_msg("%s", path);
+	if (r->ops->layer_import(r->backend, guest_rig_base.layers[0], LAYER_ROOTFS, NULL, fd, &bytes,
+		    &covers, &e) < 0)
+		fail_msg("%s", e.msg);
+	r->base = &guest_rig_base;
+}
+
 struct box *box_like(struct guest_rig *r, const struct backend_spec *like)
 {
 	struct box *b = calloc(1, sizeof(*b));
 	struct backend_spec spec = { .image = "base", .hostname = "box", .cpus = 1, .memory_mb = 256,
-		.disk_mb = like->disk_mb, .chain = like->chain, .volumes = like->volumes,
+		.disk_mb = like->disk_mb, .chain = like->chain ? like->chain : r->base, .volumes = like->volumes,
 		.nvolumes = like->nvolumes };
 	pthread_condattr_t attr;
 	struct err e = ERR_NULL;
@@ -179,7 +201,7 @@ struct box *box_like(struct guest_rig *r, const struct backend_spec *like)
 	memcpy(spec.id, b->id, sizeof(spec.id));
 	memcpy(spec.secret, b->secret, sizeof(spec.secret));
 	spec.generation = b->generation;
-	if ((like->chain ? plain_env(&b->image)
+	if ((spec.chain ? plain_env(&b->image)
 			 : r->ops->image_ensure(r->backend, "base", &b->image, &e)) < 0 ||
 	    r->ops->create(r->backend, &spec, NULL, &e) < 0 || box_connect(b, &e) < 0)
 		fail_msg("%s", e.msg);

@@ -22,7 +22,11 @@ struct guest_rig {
 	/* Host pid of a part of a sandbox; 0 when it is not known. NULL: those tests are skipped. */
 	pid_t (*part)(struct guest_rig *r, const char *id, enum rig_part part);
 	unsigned made;
+	const struct backend_chain *base; /* what sandboxes stand on; NULL: the backend knows */
 };
+/* For backends with layers, once it is open: the image base, as layer guest_rig_base. */
+extern const struct backend_chain guest_rig_base;
+void guest_rig_import_base(struct guest_rig *r);
 /* Makes the temporary state folder; for backends that need it before they are opened. */
 void guest_rig_prepare(struct guest_rig *r);
 /* conf: dirs and broker for the backend's open; its state fields are filled in here. On error it says

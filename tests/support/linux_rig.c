@@ -51,13 +51,10 @@ static void start_broker(struct linux_rig *l, int state_dirfd, const char *state
 
 static int open_with_broker(const struct backend_conf *conf, struct backend **ret, struct err *e)
 {
-	static char images[4200];
 	struct backend_conf c = *conf;
 
 	start_broker(opening, conf->state_dirfd, conf->state_dir);
-	snprintf(images, sizeof(images), "%s/../images", guest_rig_libexec());
 	c.broker_fd = opening->broker_fd;
-	c.image_dir = getenv("SBX_IMAGES") ? getenv("SBX_IMAGES") : images;
 	if (linux_backend.open(&c, ret, e) < 0)
 		return -1;
 	return linux_backend.sweep(*ret, NULL, 0, e);
@@ -109,6 +106,7 @@ void linux_rig_open(struct linux_rig *l)
 	l->rig.part = linux_part;
 	l->rig.isolated = true;
 	guest_rig_open(&l->rig, &ops, &conf);
+	guest_rig_import_base(&l->rig);
 }
 
 static void reap_broker(struct linux_rig *l)
@@ -129,12 +127,9 @@ void linux_rig_restart(struct linux_rig *l)
 	struct backend_conf c = { .libexec_dir = guest_rig_libexec(),
 		.state_dirfd = l->rig.state_dirfd,
 		.state_dir = l->rig.state_dir };
-	char images[4200];
 	struct err e = ERR_NULL;
 
 	start_broker(l, l->rig.state_dirfd, l->rig.state_dir);
-	snprintf(images, sizeof(images), "%s/../images", guest_rig_libexec());
-	c.image_dir = getenv("SBX_IMAGES") ? getenv("SBX_IMAGES") : images;
 	c.broker_fd = l->broker_fd;
 	if (linux_backend.open(&c, &l->rig.backend, &e) < 0)
 		fail_msg("%s", e.msg);

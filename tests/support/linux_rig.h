@@ -14,7 +14,7 @@ struct linux_rig {
 };
 /* Sentence why these tests cannot run here, or NULL. */
 const char *linux_rig_missing(void);
-/* Folder, broker, backend, first sweep. */
+/* Folder, broker, backend, first sweep, base. */
 void linux_rig_open(struct linux_rig *l);
 /* Ends every sandbox and the broker, removes the folder. */
 void linux_rig_close(struct linux_rig *l);

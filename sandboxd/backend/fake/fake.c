@@ -25,7 +25,6 @@ static void fake_close(struct backend *b)
 	close_p(&b->state_dirfd);
 	free(b->state_dir);
 	free(b->libexec_dir);
-	free(b->image_dir);
 	free(b);
 }
 
@@ -38,7 +37,6 @@ static int fake_open(const struct backend_conf *conf, struct backend **ret, stru
 	b->state_dirfd = fcntl(conf->state_dirfd, F_DUPFD_CLOEXEC, 3);
 	b->state_dir = strdup(conf->state_dir);
 	b->libexec_dir = strdup(conf->libexec_dir);
-	b->image_dir = conf->image_dir ? strdup(conf->image_dir) : NULL;
 	if (b->state_dirfd < 0 || !b->state_dir || !b->libexec_dir) {
 		fake_close(b);
 		return err_set(e, ERR_INTERNAL, "out of memory or descriptors");

@@ -9,7 +9,7 @@
 
 struct backend {
 	int state_dirfd;
-	char *state_dir, *libexec_dir, *image_dir;
+	char *state_dir, *libexec_dir;
 };
 enum fake_part { FAKE_SHIM, FAKE_INIT, FAKE_WORKER, FAKE_PARTS };
 struct fake_run { /* contents of run/<id>/pid */

@@ -19,20 +19,9 @@
 #define SHORT_MS  10000
 #define CREATE_MS 60000
 #define SWEEP_MS  120000
-#define IMAGE_MS  (60 * 60 * 1000)
 
-/* What was installed last under a name, so that the same file is not asked about again. */
-struct image {
-	struct image *next;
-	char name[PRIV_IMAGE_MAX], layer[PRIV_LAYER_MAX];
-	struct stat st;
-};
 struct backend {
 	struct ask *ask;
-	int images; /* folder of NAME.tar, -1 when there is none */
-	char *image_dir;
-	pthread_mutex_t lock; /* list */
-	struct image *list;
 };
 
 static int linux_open(const struct backend_conf *conf, struct backend **ret, struct err *e)
@@ -41,15 +30,9 @@ static int linux_open(const struct backend_conf *conf, struct backend **ret, str
 
 	if (!b)
 		return err_set(e, ERR_INTERNAL, "out of memory");
-	pthread_mutex_init(&b->lock, NULL);
-	b->image_dir = strdup(conf->image_dir ? conf->image_dir : "");
-	b->images =
-		conf->image_dir ? open(conf->image_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-	if (!b->image_dir || ask_new(conf->broker_fd, &b->ask, e) < 0) {
-		close_p(&b->images);
-		free(b->image_dir);
+	if (ask_new(conf->broker_fd, &b->ask, e) < 0) {
 		free(b);
-		return e && e->code ? -1 : err_set(e, ERR_INTERNAL, "out of memory");
+		return -1;
 	}
 	*ret = b;
 	return 0;
@@ -60,14 +43,6 @@ static void linux_close(struct backend *b)
 	if (!b)
 		return;
 	ask_free(b->ask);
-	while (b->list) {
-		struct image *i = b->list;
-		b->list = i->next;
-		free(i);
-	}
-	close_p(&b->images);
-	pthread_mutex_destroy(&b->lock);
-	free(b->image_dir);
 	free(b);
 }
 
@@ -108,120 +83,6 @@ static int linux_probe(struct backend *b, bool caps[CAP_COUNT], struct err *e)
 }
 
 /* --- images ---------------------------------------------------------------------------------- */
-
-static bool image_name_ok(const char *s)
-{
-	size_t n = strlen(s);
-
-	return n > 0 && n < PRIV_IMAGE_MAX && s[0] != '.' && s[0] != '_' && s[0] != '-' &&
-	       strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789._-") == n;
-}
-
-static int no_image(struct backend *b, const char *image, struct err *e)
-{
-	return err_set(e, ERR_NOT_FOUND,
-		"image \"%.80s\" is not installed: put %.60s.tar into %.100s, or make it with "
-		"`sbx image build`",
-		image, image_name_ok(image) ? image : "NAME",
-		b->image_dir[0] ? b->image_dir : "the image folder");
-}
-
-static bool same_file(const struct stat *a, const struct stat *b)
-{
-	return a->st_ino == b->st_ino && a->st_dev == b->st_dev && a->st_size == b->st_size &&
-	       a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
-}
-
-static bool remembered(struct backend *b, const char *name, const struct stat *st, char *layer)
-{
-	bool found = false;
-
-	pthread_mutex_lock(&b->lock);
-	for (struct image *i = b->list; i && !found; i = i->next)
-		if (strcmp(i->name, name) == 0 && same_file(&i->st, st)) {
-			memcpy(layer, i->layer, PRIV_LAYER_MAX);
-			found = true;
-		}
-	pthread_mutex_unlock(&b->lock);
-	return found;
-}
-
-static void remember(struct backend *b, const char *name, const struct stat *st, const char *layer)
-{
-	struct image *i;
-
-	pthread_mutex_lock(&b->lock);
-	for (i = b->list; i && strcmp(i->name, name) != 0; i = i->next)
-		;
-	if (!i && (i = calloc(1, sizeof(*i)))) {
-		snprintf(i->name, sizeof(i->name), "%s", name);
-		i->next = b->list;
-		b->list = i;
-	}
-	if (i) {
-		i->st = *st;
-		memcpy(i->layer, layer, PRIV_LAYER_MAX);
-		i->layer[PRIV_LAYER_MAX - 1] = 0;
-	}
-	pthread_mutex_unlock(&b->lock);
-}
-
-/* The layer that NAME.tar is unpacked in; unpacks it when it is new or has been replaced. */
-static int layer_of(struct backend *b, const char *image, char layer[PRIV_LAYER_MAX], struct err *e)
-{
-	struct priv_req q = { .op = PRIV_IMAGE };
-	struct priv_ans a;
-	struct stat st;
-	char file[PRIV_IMAGE_MAX + 8];
-
-	if (!image_name_ok(image) || b->images < 0)
-		return no_image(b, image, e);
-	snprintf(file, sizeof(file), "%s.tar", image);
-	if (fstatat(b->images, file, &st, 0) < 0)
-		return no_image(b, image, e);
-	if (remembered(b, image, &st, layer))
-		return 0;
-	_cleanup_close_ int fd = openat(b->images, file, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-	if (fd < 0 || fstat(fd, &st) < 0)
-		return err_sys(e, errno, "open image %.80s", file);
-	snprintf(q.layer, sizeof(q.layer), "%s", image);
-	if (ask_call(b->ask, &q, fd, IMAGE_MS, &a, e) < 0)
-		return err_prefix(e, "image \"%.80s\": ", image);
-	remember(b, image, &st, a.layer);
-	memcpy(layer, a.layer, PRIV_LAYER_MAX);
-	layer[PRIV_LAYER_MAX - 1] = 0;
-	return 0;
-}
-
-static const char *const image_env[] = {
-	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-	"HOME=/sandbox/home",
-	"USER=sandbox",
-	"LANG=C.UTF-8",
-};
-
-static int copy_env(struct backend_image *ret, struct err *e)
-{
-	ret->env = calloc(ARRAY_LEN(image_env) + 1, sizeof(char *));
-	for (size_t i = 0; ret->env && i < ARRAY_LEN(image_env); i++) {
-		ret->env[i] = strdup(image_env[i]);
-		if (!ret->env[i]) {
-			backend_image_free(ret);
-			break;
-		}
-	}
-	return ret->env ? 0 : err_set(e, ERR_INTERNAL, "out of memory");
-}
-
-static int linux_image_ensure(
-	struct backend *b, const char *image, struct backend_image *ret, struct err *e)
-{
-	char layer[PRIV_LAYER_MAX];
-
-	if (layer_of(b, image, layer, e) < 0)
-		return -1;
-	return copy_env(ret, e);
-}
 
 static int linux_layer_import(struct backend *b, uint32_t num, enum backend_layer_kind kind,
 	const struct backend_chain *below, int fd, int64_t *bytes, bool *covers, struct err *e)
@@ -306,8 +167,8 @@ static int linux_create(struct backend *b, const struct backend_spec *spec,
 		.memory_mb = spec->memory_mb,
 		.disk_mb = spec->disk_mb };
 
-	if (!spec->chain && layer_of(b, spec->image, q.layer, e) < 0)
-		return -1;
+	if (!spec->chain || spec->chain->n == 0)
+		return err_set(e, ERR_INTERNAL, "a sandbox without layers");
 	disk_fill_create(&q, spec);
 	if (cancel && __atomic_load_n(cancel, __ATOMIC_ACQUIRE))
 		return cancelled(e);
@@ -338,8 +199,6 @@ static int linux_pool(struct backend *b, unsigned num, const struct backend_spec
 		.disk_mb = shape->disk_mb };
 	struct priv_ans a;
 
-	if (size > 0 && !shape->chain && layer_of(b, shape->image, q.layer, e) < 0)
-		return -1;
 	disk_fill_create(&q, shape);
 	if (ask_call(b->ask, &q, -1, SHORT_MS, &a, e) < 0)
 		return -1;
@@ -458,7 +317,6 @@ const struct backend_ops linux_backend = {
 	.egress_add = linux_egress_add,
 	.alive = linux_alive,
 	.sweep = linux_sweep,
-	.image_ensure = linux_image_ensure,
 	.layer_import = linux_layer_import,
 	.expect = linux_expect,
 	.meter = linux_meter,
