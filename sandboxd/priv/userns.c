@@ -52,6 +52,7 @@ int userns_make(uid_t first, struct fail *f)
 		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
 			;
 	}
+	forget_stack(stack);
 	close(p[0]);
 	close(p[1]);
 	return r < 0 ? fail_set(f, r, "make a user namespace") : ns;
