@@ -253,6 +253,28 @@ static int make_image(struct sandbox *s, const struct registry_login_body *login
 	return 0;
 }
 
+/* Home exists whatever the image is (8.4), and whatever lies over it. */
+static int make_home(struct sandbox *s, struct err *e)
+{
+	struct guestfs_args a = { .path = "/sandbox/home", .mode = 0755 };
+	struct guestfs_result r = { 0 };
+	struct err why = ERR_NULL;
+	bool hidden = false;
+	int rc;
+
+	for (size_t i = 0; i < s->nvolumes; i++)
+		hidden |= !strcmp(s->volumes[i].at.path, "/sandbox") && !s->volumes[i].at.read_only;
+	if (!hidden)
+		return 0;
+	rc = guestfs_call(s->fs, FILES_MKDIR, &a, &r, &why);
+	guestfs_result_free(&r);
+	if (rc == 0 || why.sys == EEXIST)
+		return 0;
+	if (e)
+		*e = why;
+	return err_prefix(e, "the home folder: ");
+}
+
 static int make(struct sandbox *s, struct progress *p, struct err *e)
 {
 	if ((p->from ? make_fork(s, p->from, e) : make_image(s, p->login, e)) < 0)
@@ -269,7 +291,8 @@ static int make(struct sandbox *s, struct progress *p, struct err *e)
 		return -1;
 	fault_point("create-made");
 	p->runtime = true;
-	if (connect_runtime(s, e) < 0 || egress_begin(s, e) < 0 || (p->from && identity_renew(s->fs, e) < 0))
+	if (connect_runtime(s, e) < 0 || egress_begin(s, e) < 0 ||
+		(p->from && identity_renew(s->fs, e) < 0) || make_home(s, e) < 0)
 		return -1;
 	await_record(p);
 	fault_point("create-recorded");

@@ -65,6 +65,13 @@ mount_body() { echo "{\"volumes\":[{\"name\":\"$1\",\"path\":\"$2\"${3:+,\"read_
 	[ "$(guest "$a" 'dd if=/dev/zero of=/data/deep/f bs=1M count=50 2>/dev/null && echo ok')" = ok ]
 	guest "$a" 'dd if=/dev/zero of=/data/deep/g bs=1M count=60 conv=fsync 2>&1' | grep -qi 'no space\|quota'
 	[ "$(guest "$a" 'dd if=/dev/zero of=/w/f bs=1M count=20 2>/dev/null && rm /w/f && echo ok')" = ok ]
+	# one that lies over the home folder holds one
+	[ "$(code POST /v1/volumes '{"name":"h","size_mb":16}')" = 201 ]
+	for i in 1 2; do
+		h=$(new "$(mount_body h /sandbox)")
+		[ "$(guest "$h" 'pwd; touch x && ls')" = "$(printf '/sandbox/home\nx')" ]
+		[ "$(code DELETE "/v1/sandboxes/$h")" = 204 ]
+	done
 	# set-id bits and devices have no effect there
 	guest "$a" 'grep " /w " /proc/mounts' | grep nosuid | grep -q nodev
 	# what it holds does not count against the sandbox's own disk
