@@ -209,7 +209,7 @@ static bool restart(struct egress *g)
 		rc = egress_revive(g, &p, &e);
 		net_policy_free(&p);
 		if (rc == 0)
-			log_warn("a sandbox's egress process had ended and was started again id=%s",
+			log_warn("a sandbox's egress process was lost, and serves again id=%s",
 				s->id);
 		else
 			log_warn("a sandbox has no network for now id=%s reason=\"%s\"", s->id,
@@ -272,12 +272,14 @@ static int restart_lost(struct egress_watch *w)
 	pthread_mutex_lock(&w->lock);
 	while (!w->stop && (g = next_lost(w, &wait_ms))) {
 		w->current = g;
-		mark_lost(g); /* until it is back */
+		g->retry_ms = INT64_MAX; /* until this try is over */
 		pthread_mutex_unlock(&w->lock);
 		bool needed = restart(g);
 		pthread_mutex_lock(&w->lock);
 		if (!needed)
 			g->retry_ms = 0;
+		else if (g->fd < 0)
+			mark_lost(g);
 		release(w);
 	}
 	if (w->stop)

@@ -208,7 +208,7 @@ has_exited() { [ "$(api "/v1/sandboxes/$S/processes/$1" | jq -r .state)" = exite
 	wait_for 15 fetched
 	never fetch other.test/
 	[ "$(api "/v1/sandboxes/$S" | jq -r .state)" = running ]
-	wait_for 5 grep -q 'started again' "$D/log"
+	wait_for 5 grep -q 'serves again' "$D/log"
 }
 # That of $S: in one control group with its shim, whose pid the broker's record has.
 egress_pid() {
