@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A secret goes in and is then looked for everywhere: answers, the log at its most detailed,
- * command lines, events, and the modes of what is kept. */
+/* Case SEC-1: a secret goes in and is then looked for everywhere: answers, the log at its most
+ * detailed, command lines, events, and the modes of what is kept. On both backends, where this is
+ * root. */
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
@@ -17,7 +18,7 @@
 static int saved_stderr = -1;
 static char log_path[64];
 
-static int setup(void **state)
+static int setup_on(void **state, bool linux_backend)
 {
 	int fd;
 
@@ -29,8 +30,18 @@ static int setup(void **state)
 	saved_stderr = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
 	dup2(fd, STDERR_FILENO);
 	close(fd);
-	*state = rig_new(&(struct rig_conf){ .token = TOKEN });
+	*state = rig_new(&(struct rig_conf){ .token = TOKEN, .linux_backend = linux_backend });
 	return 0;
+}
+
+static int setup_fake(void **state)
+{
+	return setup_on(state, false);
+}
+
+static int setup_linux(void **state)
+{
+	return setup_on(state, true);
 }
 
 static int teardown(void **state)
@@ -101,12 +112,25 @@ static void use_secrets(struct rig *r, const char *id)
 	no_secret(&events);
 }
 
+static const char *name_of(const char *path)
+{
+	return strrchr(path, '/') + 1;
+}
+
 static int check_mode(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
 	(void)type;
 	(void)ftw;
-	/* Below fake/ lie the files of guests, with the guests' modes, behind a folder of 0700. */
-	if (S_ISREG(st->st_mode) && !strstr(path, "/fake/") && (st->st_mode & 077)) {
+	/* Below fake/ and priv/ lie the files of guests and images, with their modes, behind a
+	 * folder of 0700. */
+	if (S_ISDIR(st->st_mode) &&
+		(!strcmp(name_of(path), "fake") || !strcmp(name_of(path), "priv")) &&
+		(st->st_mode & 077)) {
+		print_error("%s can be entered by others\n", path);
+		return 1;
+	}
+	if (S_ISREG(st->st_mode) && !strstr(path, "/fake/") && !strstr(path, "/priv/") &&
+		(st->st_mode & 077)) {
 		print_error("%s can be read by others\n", path);
 		return 1;
 	}
@@ -132,7 +156,8 @@ static void check_command_lines(void)
 			comm[0] = '\0';
 		fclose(f);
 		snprintf(path, sizeof(path), "/proc/%s/cmdline", d->d_name);
-		if (!strncmp(comm, "sbx-", 4) && file_has(path, SECRET))
+		if ((strstr(comm, "sbx-") || !strncmp(comm, "sandboxd", 8)) &&
+			file_has(path, SECRET))
 			fail_msg("a command line shows the secret");
 	}
 	closedir(proc);
@@ -162,8 +187,12 @@ static void a_secret_is_shown_nowhere(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(a_secret_is_shown_nowhere, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_secret_is_shown_nowhere, setup_fake, teardown),
 	};
+	const struct CMUnitTest as_root[] = {
+		cmocka_unit_test_setup_teardown(a_secret_is_shown_nowhere, setup_linux, teardown),
+	};
+	int failed = run_table(tests);
 
-	return run_table(tests);
+	return rig_linux_missing() ? failed : failed + run_table(as_root);
 }
