@@ -193,29 +193,36 @@ static bool add_headers(struct push *p, const struct strmap *h)
 	return ok;
 }
 
-static void set_options(struct push *p)
+/* Where it may go; a library that does not know one of these is not used. */
+static bool set_limits(struct push *p)
+{
+	CURL *h = p->easy;
+
+	/* Nobody else's settings, and nowhere but where the endpoint says. */
+	return K->easy_setopt(h, CURLOPT_PROTOCOLS_STR, p->plain ? "http" : "https") == CURLE_OK &&
+	       K->easy_setopt(h, CURLOPT_FOLLOWLOCATION, 0L) == CURLE_OK &&
+	       K->easy_setopt(h, CURLOPT_PROXY, "") == CURLE_OK &&
+	       K->easy_setopt(h, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED) == CURLE_OK &&
+	       K->easy_setopt(h, CURLOPT_DISALLOW_USERNAME_IN_URL, 1L) == CURLE_OK &&
+	       K->easy_setopt(h, CURLOPT_OPENSOCKETFUNCTION, open_socket) == CURLE_OK &&
+	       K->easy_setopt(h, CURLOPT_OPENSOCKETDATA, p) == CURLE_OK &&
+	       K->easy_setopt(h, CURLOPT_TIMEOUT_MS, (long)PUSH_MS) == CURLE_OK;
+}
+
+static bool set_options(struct push *p)
 {
 	CURL *h = p->easy;
 
 	K->easy_setopt(h, CURLOPT_URL, p->url);
 	K->easy_setopt(h, CURLOPT_PRIVATE, p);
-	K->easy_setopt(h, CURLOPT_PROTOCOLS_STR, p->plain ? "http" : "https");
 	K->easy_setopt(h, CURLOPT_POSTFIELDS, p->body);
 	K->easy_setopt(h, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)p->len);
 	K->easy_setopt(h, CURLOPT_HTTPHEADER, p->headers);
 	K->easy_setopt(h, CURLOPT_USERAGENT, "sandboxd/" SANDBOXD_VERSION);
 	K->easy_setopt(h, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-	K->easy_setopt(h, CURLOPT_TIMEOUT_MS, (long)PUSH_MS);
 	K->easy_setopt(h, CURLOPT_CONNECTTIMEOUT_MS, (long)PUSH_MS);
 	K->easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
 	K->easy_setopt(h, CURLOPT_QUICK_EXIT, 1L); /* a resolver that hangs is left behind */
-	/* Nobody else's settings, and nowhere but where the endpoint says. */
-	K->easy_setopt(h, CURLOPT_FOLLOWLOCATION, 0L);
-	K->easy_setopt(h, CURLOPT_PROXY, "");
-	K->easy_setopt(h, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
-	K->easy_setopt(h, CURLOPT_DISALLOW_USERNAME_IN_URL, 1L);
-	K->easy_setopt(h, CURLOPT_OPENSOCKETFUNCTION, open_socket);
-	K->easy_setopt(h, CURLOPT_OPENSOCKETDATA, p);
 	/* Each push asks and connects anew: an address that was good an hour ago is not one now. */
 	K->easy_setopt(h, CURLOPT_DNS_CACHE_TIMEOUT, 0L);
 	K->easy_setopt(h, CURLOPT_FRESH_CONNECT, 1L);
@@ -231,6 +238,7 @@ static void set_options(struct push *p)
 	K->easy_setopt(h, CURLOPT_WRITEDATA, p);
 	K->easy_setopt(h, CURLOPT_BUFFERSIZE, 2048L);
 	K->easy_setopt(h, CURLOPT_UPLOAD_BUFFERSIZE, 16384L);
+	return set_limits(p);
 }
 
 static void pack_body(struct push *p, const struct sample *m)
@@ -391,8 +399,11 @@ static struct push *take_due(struct exporter *x, struct sandbox *s)
 
 static void start(struct exporter *x, struct push *p)
 {
-	set_options(p);
 	x->under_way[p->lane]++;
+	if (!set_options(p)) {
+		finish(p, "the server's libcurl.so.4 is too old");
+		return;
+	}
 	p->next = x->pushes;
 	x->pushes = p;
 	if (K->multi_add_handle(x->multi, p->easy) == CURLM_OK)

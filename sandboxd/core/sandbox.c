@@ -233,8 +233,10 @@ static int load_private(struct sandbox *s, const json_t *body, const char *text)
 		return -1;
 	if (load_env(body, json_object_get(o, "env"), &s->env) < 0)
 		return -1;
-	return export_load(s->core, json_object_get(body, "metrics_export"),
-		json_object_get(o, "headers"), &s->metrics_export);
+	if (export_load(s->core, json_object_get(body, "metrics_export"),
+		    json_object_get(o, "headers"), &s->metrics_export) < 0)
+		log_warn("a metrics export cannot be understood and is dropped id=%s", s->id);
+	return 0;
 }
 
 static int load_network(const json_t *n, struct net_policy *ret)
