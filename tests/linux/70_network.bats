@@ -119,6 +119,16 @@ fetch() { guest "wget -q -O - http://$1 2>&1"; }
 	never world_saw connect
 }
 
+@test "a name that has IPv6 addresses only is reached, by the same rule" {
+	new "$(allow six.test host6.test ula.test)"
+	fetch six.test/ | grep -q host=six.test
+	world_saw 'connect 2600:1::10:80'
+	mark
+	never fetch host6.test/
+	never fetch ula.test/
+	never world_saw connect
+}
+
 @test "the address that was checked is the one that is dialled: one question a connection" {
 	new "$(allow ok.test)"
 	fetch ok.test/ >/dev/null

@@ -344,6 +344,20 @@ has_ended() { [ ! -e "/proc/$1" ]; }
 	wait_for 15 fetched
 }
 
+@test "connections of a sandbox that sleeps wait for it" {
+	server_start
+	new "$(allow ok.test)"
+	put_poke
+	guest "$POKE hold $(address ok.test) 9 >/dev/null 2>&1 &"
+	wait_for 10 sink_hears 3
+	[ "$(api -X POST -o /dev/null -w '%{http_code}' "/v1/sandboxes/$S/suspend")" = 200 ]
+	sink_is_quiet
+	mark
+	[ "$(api -X POST -o /dev/null -w '%{http_code}' "/v1/sandboxes/$S/resume")" = 200 ]
+	wait_for 10 sink_hears 3
+	never world_saw ended
+}
+
 @test "a network is changed in a running sandbox only" {
 	server_start
 	new "$(allow ok.test)"

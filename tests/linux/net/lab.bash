@@ -4,6 +4,7 @@
 # (world.py). No packet leaves the machine.
 #
 #   11.0.0.1    the machine           11.0.0.53, 192.168.77.53   the operator's resolvers (the same)
+#   2600:1::1   the machine           2600:1::10  six.test
 #   11.0.1.10   ok.test, *.sub.test   11.0.1.20  other.test, shared.test too
 #   10.9.9.9, 169.254.169.254, 100.64.1.1, 172.16.1.1, 192.168.77.9   what must never be reached
 
@@ -29,6 +30,8 @@ lab_up() {
 	ip -n "$NSH" link set cable up
 	ip -n "$NSW" link set cable up
 	ip -n "$NSH" route add default via 11.0.0.254
+	for a in 2600:1::1 fd00::1; do ip -n "$NSH" addr add "$a/64" dev cable nodad; done
+	for a in 2600:1::10 fd00::10; do ip -n "$NSW" addr add "$a/64" dev cable nodad; done
 	mkdir "$D/world"
 	openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=world -addext subjectAltName=DNS:ok.test \
 		-keyout "$D/world/key.pem" -out "$D/world/cert.pem" 2>/dev/null
@@ -48,6 +51,9 @@ lab_up() {
 		host2.test A 11.0.0.2
 		mixed.test A 10.9.9.9 11.0.1.10 169.254.169.254
 		mapped.test AAAA ::ffff:10.9.9.9 ::ffff:127.0.0.1 ::1 64:ff9b::a09:909 fd00::1
+		six.test AAAA 2600:1::10
+		host6.test AAAA 2600:1::1
+		ula.test AAAA fd00::10
 		flip.test FLIP 11.0.1.10 10.9.9.9
 		big.test BIG
 		big.test A 11.0.1.10

@@ -212,10 +212,12 @@ def sink(c):
     log("sink", peer, "ended")
 
 
-def serve(port, fn):
-    s = socket.socket()
+def serve(port, fn, family=socket.AF_INET):
+    s = socket.socket(family)
     s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    s.bind(("0.0.0.0", port))
+    if family == socket.AF_INET6:
+        s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    s.bind(("" if family == socket.AF_INET6 else "0.0.0.0", port))
     s.listen(512)
 
     def one(c):
@@ -229,7 +231,7 @@ def serve(port, fn):
     def loop():
         while True:
             c, _peer = s.accept()
-            log("connect", "%s:%d" % c.getsockname())
+            log("connect", "%s:%d" % c.getsockname()[:2])
             threading.Thread(target=one, args=(c,), daemon=True).start()
 
     threading.Thread(target=loop, daemon=True).start()
@@ -238,6 +240,7 @@ def serve(port, fn):
 SERVERS = {53: dns_tcp, 80: http, 443: https, 22: first, 7: echo, 8: count, 9: sink, 8080: http, 8443: https, 3128: http}
 for p, fun in SERVERS.items():
     serve(p, fun)
+serve(80, http, socket.AF_INET6)
 for at in ("11.0.0.53", "192.168.77.53"):
     threading.Thread(target=dns_udp, args=(at,), daemon=True).start()
 open(DIR + "/ready", "w").close()
