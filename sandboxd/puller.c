@@ -43,8 +43,9 @@ static bool is_ready(int fd)
 {
 	struct pull_ans a;
 
-	return fd_wait(fd, POLLIN, READY_MS) && fd_recv_msg(fd, &a, sizeof(a), NULL, NULL) == sizeof(a) &&
-	       a.magic == PULL_MAGIC && a.result == PULL_OK;
+	return fd_wait(fd, POLLIN, READY_MS) &&
+	       fd_recv_msg(fd, &a, sizeof(a), NULL, NULL) == sizeof(a) && a.magic == PULL_MAGIC &&
+	       a.result == PULL_OK;
 }
 
 static int start(const struct puller_conf *conf, const char *program)

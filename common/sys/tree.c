@@ -41,7 +41,8 @@ static int remove_at(int parent, const char *name, int depth)
 	if (!d)
 		return -errno;
 	while ((de = readdir(d)))
-		if (is_entry(de) && (one = remove_at(dirfd(d), de->d_name, depth + 1)) < 0 && r == 0)
+		if (is_entry(de) && (one = remove_at(dirfd(d), de->d_name, depth + 1)) < 0 &&
+			r == 0)
 			r = one;
 	closedir(d);
 	if (unlinkat(parent, name, AT_REMOVEDIR) < 0 && r == 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Files of the image folder. The name of an image is the name of a file here only when it could not be
- * anything else: one lower-case word, no registry, no folder, no tag. */
+/* Files of the image folder. The name of an image is the name of a file here only when it could not
+ * be anything else: one lower-case word, no registry, no folder, no tag. */
 #include "sandboxd/core/images_internal.h"
 
 #include "common/sys/mem.h"
@@ -75,8 +75,8 @@ bool image_local_find(const struct images *s, const char *ref, struct image_stam
 	return find(s, ref, file, stamp) >= 0;
 }
 
-int image_local_open(const struct images *s, const char *ref, enum image_format *format, int *ret_fd,
-	struct image_stamp *stamp, struct err *e)
+int image_local_open(const struct images *s, const char *ref, enum image_format *format,
+	int *ret_fd, struct image_stamp *stamp, struct err *e)
 {
 	char file[WORD_MAX + 16];
 	int i = find(s, ref, file, stamp), fd;

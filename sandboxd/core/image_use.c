@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Who needs an image, and the installs that they wait for. However many ask, a name has one install; one
- * with a login is its asker's alone, because what it fetches is not for others. */
+/* Who needs an image, and the installs that they wait for. However many ask, a name has one
+ * install; one with a login is its asker's alone, because what it fetches is not for others. */
 #include "sandboxd/core/images_internal.h"
 
 #include "common/base/log.h"

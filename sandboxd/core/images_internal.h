@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* What the files of the images share:
- *   images.c         the table, its records, what the API shows
+ *   images.c         the table and its records
+ *   image_api.c      what the API shows and asks for
  *   image_use.c      who needs an image: creates, which wait for an install when there must be one
- *   image_install.c  one install, on a thread of its own
+ *   image_install.c  one install, on a thread of its own: layers, a whole root
+ *   image_fetch.c    and what comes from registries, archives and layouts
  *   image_local.c    files of the image folder
  *   oci.c            manifests and configurations, pure
  *   pull.c           the front's side of sbx-pull */
@@ -11,6 +13,7 @@
 
 #include "sandboxd/core/core_internal.h"
 #include "sandboxd/core/images.h"
+#include "sandboxd/core/oci.h"
 
 #include <sys/stat.h>
 
@@ -36,8 +39,9 @@ enum image_phase { IMAGE_PULLING, IMAGE_BUILDING };
 struct install {
 	struct core *core;
 	char *ref;
-	char *known; /* digest of what is installed: nothing is fetched when the tag still says so */
-	bool known_local; /* and it came from a file */
+	char *known; /* digest of what is installed: nothing is fetched when the tag still says so
+		      */
+	bool known_local;                  /* and it came from a file */
 	char *login_registry, *login_auth; /* NULL, or base64 of user:password; wiped */
 	int64_t deadline_ms;               /* CLOCK_MONOTONIC */
 	/* atomic, for who looks on */
@@ -45,7 +49,7 @@ struct install {
 	int64_t done, total;
 	/* under the images' lock */
 	unsigned refs;
-	bool over, asked; /* asked for by name, not only by a create */
+	bool over, asked;   /* asked for by name, not only by a create */
 	uint32_t importing; /* layer that is being unpacked, 0: none */
 	int archive_fd;     /* its archive, -1: none; the offset tells how far it is */
 	struct err err;     /* code 0: it went well, and: */
@@ -80,10 +84,13 @@ struct images {
 
 /* images.c; the lock is held for all of these */
 struct image *image_find(struct images *s, const char *ref);
-struct image *image_get(struct images *s, const char *ref); /* makes an empty one; NULL: no memory */
-void image_drop_empty(struct images *s, struct image *im);  /* when nothing is left to say of it */
+struct image *image_get(
+	struct images *s, const char *ref);                /* makes an empty one; NULL: no memory */
+void image_drop_empty(struct images *s, struct image *im); /* when nothing is left to say of it */
+void image_free(struct images *s, struct image *im);       /* out of the table, too */
 /* Chain and environment for a user; chain referenced once more. */
-int image_data_use(struct core *c, const struct image_data *d, struct image_use *ret, struct err *e);
+int image_data_use(
+	struct core *c, const struct image_data *d, struct image_use *ret, struct err *e);
 void image_data_clear(struct core *c, struct image_data *d);
 /* Lock not held: the record, on the disk when it returns. */
 int image_save(struct core *c, const char *ref, const struct image_data *d, struct err *e);
@@ -97,21 +104,30 @@ void install_unref(struct images *s, struct install *in);
 
 /* image_install.c: the thread's work; fills in->data or `same`. */
 int install_run(struct install *in, struct err *e);
-bool install_cancelled(const struct install *in);
-int64_t install_left_ms(const struct install *in);
-/* Imports into a new layer, unless one of this key is there; appends it to the chain, as its top. */
+/* Has it been cancelled, or has its hour passed? */
+int install_check(const struct install *in, struct err *e);
+void install_phase(struct install *in, enum image_phase phase, int64_t total);
+/* Imports into a new layer, unless one of this key is there; it becomes the chain's top. */
 int install_layer(struct install *in, enum backend_layer_kind kind, const char *key, int fd,
 	struct backend_chain *chain, struct err *e);
-int install_digest(struct install *in, int fd, char ret[72], struct err *e); /* of a whole file */
+/* The chain is whole. Takes env, which may be NULL for lack of memory. */
+int install_done(struct install *in, const char *digest, char **env, struct err *e);
+/* "sha256:…" of a whole file, and of what is in memory */
+int install_digest(struct install *in, int fd, char ret[OCI_DIGEST_LEN], struct err *e);
+void text_digest(const void *text, size_t len, char ret[OCI_DIGEST_LEN]);
+
+/* image_fetch.c */
+enum image_format { IMAGE_ROOTFS_TAR, IMAGE_OCI_TAR, IMAGE_DOCKER_TAR, IMAGE_OCI_DIR };
+int fetch_remote(struct install *in, struct err *e);
+int fetch_local(struct install *in, enum image_format format, int fd, struct err *e);
 
 /* image_local.c */
-enum image_format { IMAGE_ROOTFS_TAR, IMAGE_OCI_TAR, IMAGE_DOCKER_TAR, IMAGE_OCI_DIR };
 bool image_local_word(const char *ref); /* could it be the name of a file there? */
 /* Does the image folder hold one of this name? */
 bool image_local_find(const struct images *s, const char *ref, struct image_stamp *stamp);
 /* *ret_fd: opened for reading; not_found. */
-int image_local_open(const struct images *s, const char *ref, enum image_format *format, int *ret_fd,
-	struct image_stamp *stamp, struct err *e);
+int image_local_open(const struct images *s, const char *ref, enum image_format *format,
+	int *ret_fd, struct image_stamp *stamp, struct err *e);
 int image_local_missing(const struct images *s, const char *ref, struct err *e);
 /* What processes of an image without a configuration get. */
 char **image_default_env(void);

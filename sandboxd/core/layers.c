@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* One table by number. A count is never written down: after a restart it is what the owners' records say.
- * A thread of its own drops what has come to zero, record first. */
+/* One table by number. A count is never written down: after a restart it is what the owners'
+ * records say. A thread of its own drops what has come to zero, record first. */
 #include "sandboxd/core/layers.h"
 
 #include "common/base/log.h"
@@ -146,8 +146,7 @@ static void forget_halves(struct layers *s)
 {
 	struct layer *l, *tmp;
 
-	HASH_ITER(hh, s->all, l, tmp)
-	{
+	HASH_ITER (hh, s->all, l, tmp) {
 		if (l->num >= s->next)
 			s->next = l->num + 1;
 		if (l->ready)
@@ -191,8 +190,7 @@ int layers_keep(struct core *c, struct err *e)
 	nums = calloc(HASH_COUNT(s->all) + 1, sizeof(*nums));
 	if (!nums)
 		return err_set(e, ERR_UNAVAILABLE, "out of memory");
-	HASH_ITER(hh, s->all, l, tmp)
-	{
+	HASH_ITER (hh, s->all, l, tmp) {
 		nums[n++] = l->num;
 	}
 	rc = c->ops->keep_layers(c->backend, nums, n, e);
@@ -256,8 +254,7 @@ int layers_started(struct core *c, struct err *e)
 
 	pthread_mutex_lock(&s->lock);
 	s->started = true;
-	HASH_ITER(hh, s->all, l, tmp)
-	{
+	HASH_ITER (hh, s->all, l, tmp) {
 		if (l->refs == 0)
 			queue_drop(s, l);
 	}
@@ -291,8 +288,7 @@ void layers_close(struct layers *s)
 		s->drops = l->next_drop;
 		layer_free(l);
 	}
-	HASH_ITER(hh, s->all, l, tmp)
-	{
+	HASH_ITER (hh, s->all, l, tmp) {
 		HASH_DEL(s->all, l);
 		layer_free(l);
 	}
@@ -360,8 +356,7 @@ bool layers_find(struct core *c, const char *key, uint32_t *ret)
 	bool found = false;
 
 	pthread_mutex_lock(&s->lock);
-	HASH_ITER(hh, s->all, l, tmp)
-	{
+	HASH_ITER (hh, s->all, l, tmp) {
 		if (found || !l->ready || !l->key || strcmp(l->key, key) != 0)
 			continue;
 		l->refs++;

@@ -132,8 +132,8 @@ static bool is_ours(const json_t *m, const char *arch)
 	return !strcmp(text_of(p, "os"), "linux") && !strcmp(text_of(p, "architecture"), arch);
 }
 
-int oci_index_pick(const char *text, size_t len, const char *arch, char ret[OCI_DIGEST_LEN],
-	struct err *e)
+int oci_index_pick(
+	const char *text, size_t len, const char *arch, char ret[OCI_DIGEST_LEN], struct err *e)
 {
 	_cleanup_json_ json_t *o = NULL;
 	const json_t *list, *m = NULL;
@@ -167,7 +167,8 @@ static int read_blob(const json_t *d, int64_t max, struct oci_blob *ret, struct 
 
 	if (!oci_digest_ok(digest))
 		return bad(e, "the image's manifest names a blob without a sha256 digest");
-	if (!json_is_integer(size) || json_integer_value(size) < 0 || json_integer_value(size) > max)
+	if (!json_is_integer(size) || json_integer_value(size) < 0 ||
+		json_integer_value(size) > max)
 		return bad(e, "the image's manifest names a blob whose size is missing or too big");
 	memcpy(ret->digest, digest, OCI_DIGEST_LEN);
 	ret->size = json_integer_value(size);
@@ -309,11 +310,11 @@ int oci_config_env(const char *text, size_t len, const char *arch, char ***ret, 
 		return bad(e, "the image's configuration is no object");
 	made_for = text_of(o, "architecture");
 	if (*made_for && strcmp(made_for, arch) != 0)
-		return err_set(e, ERR_NOT_FOUND,
-			"the image is made for %.20s; this machine is %s", made_for, arch);
+		return err_set(e, ERR_NOT_FOUND, "the image is made for %.20s; this machine is %s",
+			made_for, arch);
 	if (*text_of(o, "os") && strcmp(text_of(o, "os"), "linux") != 0)
-		return err_set(
-			e, ERR_NOT_FOUND, "the image is made for %.20s, not linux", text_of(o, "os"));
+		return err_set(e, ERR_NOT_FOUND, "the image is made for %.20s, not linux",
+			text_of(o, "os"));
 	if (env_fill(&env, json_object_get(json_object_get(o, "config"), "Env"), e) == 0) {
 		*ret = env.v;
 		return 0;

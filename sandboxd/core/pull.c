@@ -97,8 +97,7 @@ int pull_new(int fd, int state_dirfd, struct pull **ret, struct err *e)
 	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
 	pthread_cond_init(&p->cond, &a);
 	pthread_condattr_destroy(&a);
-	r = p->dirfd < 0 || p->stop < 0 ? errno
-					: pthread_create(&p->reader, NULL, read_answers, p);
+	r = p->dirfd < 0 || p->stop < 0 ? errno : pthread_create(&p->reader, NULL, read_answers, p);
 	if (r == 0) {
 		*ret = p;
 		return 0;
@@ -157,14 +156,13 @@ void pull_end(struct pull *p, struct pull_work *w)
 	snprintf(name, sizeof(name), "%u", w->tag);
 	r = tree_remove(p->dirfd, name);
 	if (r < 0)
-		log_warn("what was fetched of an image could not be removed folder=pull/%s: %s", name,
-			strerror(-r));
+		log_warn("what was fetched of an image could not be removed folder=pull/%s: %s",
+			name, strerror(-r));
 }
 
 int pull_login(const struct pull_work *w, const char *registry, const char *auth, struct err *e)
 {
-	_cleanup_json_ json_t *o =
-		json_pack("{s:{s:{s:s}}}", "auths", registry, "auth", auth);
+	_cleanup_json_ json_t *o = json_pack("{s:{s:{s:s}}}", "auths", registry, "auth", auth);
 	char *text = o ? json_text(o) : NULL;
 	int fd, r = -ENOMEM;
 
@@ -223,8 +221,8 @@ static void send_cancel(struct pull *p, uint32_t tag)
 	(void)fd_send_msg(p->fd, &q, sizeof(q), NULL, 0);
 }
 
-/* Lock held. Let go while tick looks around; after a cancel the answer is waited for all the same, as the
- * folder is in use until it comes. */
+/* Lock held. Let go while tick looks around; after a cancel the answer is waited for all the same,
+ * as the folder is in use until it comes. */
 static int wait_done(struct pull *p, struct call *c, int (*tick)(void *, struct err *), void *arg,
 	struct err *why)
 {

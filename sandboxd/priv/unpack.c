@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The jail: a child whose root is the new layer. What it is not trusted to do is done after its end, by
- * the parent, on a tree in which nobody moves any more: the marks of opaque folders, which only root may
- * write, and the layer's name, which says that it is complete. */
+/* The jail: a child whose root is the new layer. What it is not trusted to do is done after its
+ * end, by the parent, on a tree in which nobody moves any more: the marks of opaque folders, which
+ * only root may write, and the layer's name, which says that it is complete. */
 #include "sandboxd/priv/unpack.h"
 
 #include "common/sys/fault.h"
@@ -45,8 +45,8 @@ struct jail {
 
 /* --- inside ---------------------------------------------------------------------------------- */
 
-/* By names below the current folder, layers/: a descriptor from before the new mount namespace would
- * lead to the old one's mounts. */
+/* By names below the current folder, layers/: a descriptor from before the new mount namespace
+ * would lead to the old one's mounts. */
 static int clone_onto(const char *from, const char *onto)
 {
 	_cleanup_close_ int mnt = open_tree(
@@ -57,8 +57,8 @@ static int clone_onto(const char *from, const char *onto)
 	return 0;
 }
 
-/* The chain as a sandbox would see it, read-only, on the new layer's folder. Names are numbers relative
- * to layers/, so that even a long chain fits into the kernel's page. */
+/* The chain as a sandbox would see it, read-only, on the new layer's folder. Names are numbers
+ * relative to layers/, so that even a long chain fits into the kernel's page. */
 static int mount_view(const struct jail *j)
 {
 	const struct unpack_job *job = j->job;
@@ -70,7 +70,8 @@ static int mount_view(const struct jail *j)
 		return clone_onto(name, j->dir);
 	}
 	for (uint32_t i = 0; i < job->nchain; i++) {
-		n += (size_t)snprintf(opts + n, sizeof(opts) - n, "%s%u", i ? ":" : "", job->chain[i]);
+		n += (size_t)snprintf(
+			opts + n, sizeof(opts) - n, "%s%u", i ? ":" : "", job->chain[i]);
 		if (n >= sizeof(opts))
 			return -E2BIG;
 	}
@@ -96,8 +97,7 @@ static int enter(const struct jail *j, struct fail *f)
 	if (r < 0)
 		return fail_set(f, r, "mount the layer");
 	/* The folder again, now as what is mounted on it. */
-	_cleanup_close_ int root =
-		open(j->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_close_ int root = open(j->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (root < 0 || fchdir(root) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 ||
 		umount2(".", MNT_DETACH) < 0 || chdir("/") < 0)
 		return fail_set(f, errno, "enter the jail");
@@ -271,8 +271,8 @@ static int fill(struct jail *j, int dir, struct unpack_result *ret)
 	return r;
 }
 
-int unpack_import(const struct unpack_env *env, const struct unpack_job *job,
-	struct unpack_result *ret)
+int unpack_import(
+	const struct unpack_env *env, const struct unpack_job *job, struct unpack_result *ret)
 {
 	struct jail j = { .env = env, .job = job, .answer = -1 };
 	int r;

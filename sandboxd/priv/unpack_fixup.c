@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* After unpacking: the folders that are mounted on, the sandbox user and its home, names of the
- * loopback. Done once for an image, so that a sandbox costs nothing for it: in the tree itself, or in a
- * small layer on top of what the image's layers show together. Runs in the jail; a link in the image
- * where a folder must be makes the image unusable, and that is said. */
+ * loopback. Done once for an image, so that a sandbox costs nothing for it: in the tree itself, or
+ * in a small layer on top of what the image's layers show together. Runs in the jail; a link in the
+ * image where a folder must be makes the image unusable, and that is said. */
 #include "sandboxd/priv/unpack.h"
 
 #include "common/sys/fd.h"
@@ -141,8 +141,7 @@ int unpack_fixup(int view, int out, struct fail *f)
 	int r = make_dirs(&t);
 
 	if (r == 0)
-		r = put_line(
-			&t, "etc/passwd", "sandbox:x:1001:1001:sandbox:/sandbox/home:/bin/sh");
+		r = put_line(&t, "etc/passwd", "sandbox:x:1001:1001:sandbox:/sandbox/home:/bin/sh");
 	if (r == 0)
 		r = put_line(&t, "etc/group", "sandbox:x:1001:");
 	if (r == 0)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The archive loop. Names are checked by us before the library sees them, and the library is told to
- * refuse the same again. Devices, pipes and sockets are left out. In a layer of an image ".wh.NAME" deletes
- * NAME from the layers below, which overlayfs writes as a 0:0 character device, and ".wh..wh..opq" hides
- * all that the folder has there. */
+/* The archive loop. Names are checked by us before the library sees them, and the library is told
+ * to refuse the same again. Devices, pipes and sockets are left out. In a layer of an image
+ * ".wh.NAME" deletes NAME from the layers below, which overlayfs writes as a 0:0 character device,
+ * and ".wh..wh..opq" hides all that the folder has there. */
 #include "sandboxd/priv/unpack.h"
 
 #include "common/sys/fd.h"
@@ -18,18 +18,18 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-#define ENTRIES_MAX  (4 * 1000 * 1000)
-#define BYTES_MAX    ((int64_t)64 << 30)
-#define RATIO_MAX    200                 /* unpacked to packed, beyond RATIO_FREE bytes */
-#define RATIO_FREE   ((int64_t)1 << 30)
-#define SPACE_EVERY  ((int64_t)32 << 20) /* bytes between two looks at the disk */
-#define SPACE_LEAST  ((uint64_t)256 << 20)
-#define DEPTH_MAX    512                 /* whoever removes the tree has a descriptor open for each */
-#define OPAQUE_MAX   ((int64_t)16 << 20) /* names of opaque folders */
-#define XATTRS_MAX   64
-#define XATTR_BYTES  65536
-#define BLOCK        4096
-#define WHITEOUT     ".wh."
+#define ENTRIES_MAX (4 * 1000 * 1000)
+#define BYTES_MAX   ((int64_t)64 << 30)
+#define RATIO_MAX   200 /* unpacked to packed, beyond RATIO_FREE bytes */
+#define RATIO_FREE  ((int64_t)1 << 30)
+#define SPACE_EVERY ((int64_t)32 << 20) /* bytes between two looks at the disk */
+#define SPACE_LEAST ((uint64_t)256 << 20)
+#define DEPTH_MAX   512 /* whoever removes the tree has a descriptor open for each */
+#define OPAQUE_MAX  ((int64_t)16 << 20) /* names of opaque folders */
+#define XATTRS_MAX  64
+#define XATTR_BYTES 65536
+#define BLOCK       4096
+#define WHITEOUT    ".wh."
 
 /* --- the library ----------------------------------------------------------------------------- */
 
@@ -106,9 +106,9 @@ struct unpack {
 	struct archive *in, *out;
 	int root, opaque;
 	bool oci;
-	int64_t packed;      /* size of the archive */
-	int64_t total;       /* bytes written */
-	int64_t looked;      /* total when the disk was looked at last */
+	int64_t packed; /* size of the archive */
+	int64_t total;  /* bytes written */
+	int64_t looked; /* total when the disk was looked at last */
 	int64_t opaque_len;
 	struct unpack_result *ret;
 };
@@ -120,7 +120,8 @@ static int refuse(struct unpack *u, int sys, const char *what)
 
 /* --- names ----------------------------------------------------------------------------------- */
 
-/* "./a/b/" → "a/b"; NULL for names that lead, or could lead, anywhere else or too deep. "" is the root. */
+/* "./a/b/" → "a/b"; NULL for names that lead, or could lead, anywhere else or too deep. "" is the
+ * root. */
 static const char *clean_name(const char *name, char *buf, size_t size)
 {
 	size_t n = 0, depth = 0;
@@ -448,8 +449,8 @@ static int copy_archive(struct unpack *u)
 		r = write_entry(u, e);
 	}
 	if (r == 0 && status != ARCHIVE_EOF)
-		return fail_set(&u->ret->fail, EINVAL, "read: %.100s",
-			u->l->archive_error_string(u->in));
+		return fail_set(
+			&u->ret->fail, EINVAL, "read: %.100s", u->l->archive_error_string(u->in));
 	return r;
 }
 
@@ -466,15 +467,14 @@ static int begin(struct unpack *u, int in)
 	}
 	/* Names are bytes: no conversion, and so nothing that would be loaded for one. */
 	l->archive_read_set_options(u->in, "hdrcharset=BINARY");
-	l->archive_write_disk_set_options(u->out,
-		ARCHIVE_EXTRACT_OWNER | ARCHIVE_EXTRACT_PERM | ARCHIVE_EXTRACT_TIME |
-			ARCHIVE_EXTRACT_XATTR | ARCHIVE_EXTRACT_UNLINK |
-			ARCHIVE_EXTRACT_SECURE_SYMLINKS | ARCHIVE_EXTRACT_SECURE_NODOTDOT |
-			ARCHIVE_EXTRACT_SECURE_NOABSOLUTEPATHS);
+	l->archive_write_disk_set_options(
+		u->out, ARCHIVE_EXTRACT_OWNER | ARCHIVE_EXTRACT_PERM | ARCHIVE_EXTRACT_TIME |
+				ARCHIVE_EXTRACT_XATTR | ARCHIVE_EXTRACT_UNLINK |
+				ARCHIVE_EXTRACT_SECURE_SYMLINKS | ARCHIVE_EXTRACT_SECURE_NODOTDOT |
+				ARCHIVE_EXTRACT_SECURE_NOABSOLUTEPATHS);
 	if (l->archive_read_open_fd(u->in, in, 65536) == ARCHIVE_OK)
 		return 0;
-	return fail_set(
-		&u->ret->fail, EINVAL, "read: %.100s", l->archive_error_string(u->in));
+	return fail_set(&u->ret->fail, EINVAL, "read: %.100s", l->archive_error_string(u->in));
 }
 
 int unpack_tar(const struct unpack_lib *l, const struct unpack_job *job, int in, int root,
@@ -496,8 +496,8 @@ int unpack_tar(const struct unpack_lib *l, const struct unpack_job *job, int in,
 		if (r == 0)
 			r = copy_archive(&u);
 		if (l->archive_write_close(u.out) != ARCHIVE_OK && r == 0)
-			r = fail_set(&ret->fail, EIO, "unpack: %.100s",
-				l->archive_error_string(u.out));
+			r = fail_set(
+				&ret->fail, EIO, "unpack: %.100s", l->archive_error_string(u.out));
 	}
 	l->archive_read_free(u.in);
 	l->archive_write_free(u.out);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Requests from the front. Each is a thread that starts the tool once, looks after it, and says what came
- * of it. All of these threads are in the tool's network namespace, as whoever starts a program must be. */
+/* Requests from the front. Each is a thread that starts the tool once, looks after it, and says
+ * what came of it. All of these threads are in the tool's network namespace, as whoever starts a
+ * program must be. */
 #include "sandboxd/pull/parts.h"
 
 #include "common/sys/fd.h"
@@ -83,7 +84,8 @@ static int forward(const struct sockaddr_in *to)
 	return proxy_forward(fd, to);
 }
 
-/* The tool goes past the proxy for names of the loopback: what it reaches there is a listener of ours. */
+/* The tool goes past the proxy for names of the loopback: what it reaches there is a listener of
+ * ours. */
 static int open_loopback(struct sockaddr_in to)
 {
 	static const uint16_t usual[] = { 443, 80 };
@@ -249,7 +251,8 @@ static enum pull_result run_tool(struct run *r, char text[PULL_TEXT_MAX])
 static enum pull_result work(const struct job *j, char text[PULL_TEXT_MAX])
 {
 	const struct pull_req *q = &j->req;
-	struct tool_run t = { (enum pull_op)q->op, (enum pull_source)q->source, q->tag, q->ref, true };
+	struct tool_run t = { (enum pull_op)q->op, (enum pull_source)q->source, q->tag, q->ref,
+		true };
 	struct run *r = calloc(1, sizeof(*r));
 	enum pull_result result = PULL_FAILED;
 	struct sockaddr_in to;

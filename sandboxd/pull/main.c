@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* sbx-pull fetches images with skopeo for a server that may not start a program. It begins as root to make
- * a small world: own mounts, process ids and network; then it is the front's user without any right, and
- * reads its first request. */
+/* sbx-pull fetches images with skopeo for a server that may not start a program. It begins as root
+ * to make a small world: own mounts, process ids and network; then it is the front's user without
+ * any right, and reads its first request. */
 #include "sandboxd/pull/parts.h"
 
 #include "common/sys/fd.h"
@@ -137,7 +137,8 @@ static int make_mounts(const struct args *a)
 	if (mount("none", a->state, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,
 		    "size=4k,mode=0700") < 0)
 		return fail("hide the state directory");
-	if (mount("none", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=1m,mode=0755") < 0 ||
+	if (mount("none", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=1m,mode=0755") <
+			0 ||
 		mkdir(PULL_ROOT, 0755) < 0)
 		return fail("make an own /tmp");
 	if (syscall(SYS_move_mount, pull, "", AT_FDCWD, PULL_ROOT, MOVE_MOUNT_F_EMPTY_PATH) < 0)
@@ -169,8 +170,7 @@ static void open_low_ports(void)
 
 static int listen_inside(int *ret_port)
 {
-	struct sockaddr_in a = { .sin_family = AF_INET,
-		.sin_addr = { htonl(INADDR_LOOPBACK) } };
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
 	socklen_t len = sizeof(a);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
@@ -181,8 +181,8 @@ static int listen_inside(int *ret_port)
 	return fd;
 }
 
-/* The proxy's thread stays in the host's namespace; this thread, and all that it makes from here on, is in
- * one that has nothing but a loopback. */
+/* The proxy's thread stays in the host's namespace; this thread, and all that it makes from here
+ * on, is in one that has nothing but a loopback. */
 static int make_network(struct pull_conf *conf)
 {
 	int fd;
@@ -226,7 +226,8 @@ static int drop(const struct args *a)
 	return 0;
 }
 
-/* First process of a process namespace: when it ends, for whatever reason, the tools end with it. */
+/* First process of a process namespace: when it ends, for whatever reason, the tools end with it.
+ */
 static int live(const struct args *a, struct pull_conf *conf)
 {
 	const struct pull_ans ready = { .magic = PULL_MAGIC, .result = PULL_OK };

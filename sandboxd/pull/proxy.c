@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The tool is in a network namespace without a way out; its connections end here, at listeners that were
- * made in there, and are dialled from out here. A name is looked up once, every address is judged by the
- * one table (common/base/addr.h), and the very address that passed is dialled: there is no second look-up
- * that could say something else. */
+/* The tool is in a network namespace without a way out; its connections end here, at listeners that
+ * were made in there, and are dialled from out here. A name is looked up once, every address is
+ * judged by the one table (common/base/addr.h), and the very address that passed is dialled: there
+ * is no second look-up that could say something else. */
 #include "sandboxd/pull/parts.h"
 
 #include "common/base/addr.h"
@@ -35,7 +35,7 @@ struct listener {
 static struct {
 	bool allow_private;
 	int stall_ms;
-	int wake; /* eventfd */
+	int wake;  /* eventfd */
 	int conns; /* atomic */
 	pthread_mutex_t lock;
 	struct listener all[LISTENERS_MAX]; /* under lock; they stay */

@@ -52,8 +52,9 @@ static const char *arch(void)
 
 static void source(const struct tool_run *r, char *buf, size_t size)
 {
-	static const char *const archives[] = { [PULL_OCI_TAR] = "oci-archive",
-		[PULL_DOCKER_TAR] = "docker-archive" };
+	static const char *const archives[] = {
+		[PULL_OCI_TAR] = "oci-archive", [PULL_DOCKER_TAR] = "docker-archive"
+	};
 
 	if (r->source == PULL_REGISTRY)
 		snprintf(buf, size, "docker://%s", r->ref);
