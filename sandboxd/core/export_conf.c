@@ -21,7 +21,6 @@
 #define ENDPOINT_MAX     2048
 #define HOST_MAX         253
 #define INTERVAL_SECS    60
-#define DEFAULT_PATH     "/v1/metrics"
 
 static int bad(struct err *e, const char *what)
 {
@@ -216,6 +215,14 @@ static int64_t interval_of(const struct core *c, const struct metrics_export_bod
 	return least > INTERVAL_SECS ? least : INTERVAL_SECS;
 }
 
+/* What completes an endpoint: nothing where it has a path. */
+static const char *missing_path(const char *path)
+{
+	if (!*path)
+		return "/v1/metrics";
+	return path[1] ? "" : "v1/metrics";
+}
+
 static struct export *make(
 	struct core *c, const char *endpoint, int64_t interval, const struct strmap *headers)
 {
@@ -229,10 +236,7 @@ static struct export *make(
 	map_sort(&x->headers);
 	x->serial = __atomic_add_fetch(&c->export_serial, 1, __ATOMIC_RELAXED);
 	x->interval_secs = interval;
-	if (asprintf(&x->endpoint, "%s%s", endpoint,
-		    *u.path == '\0' ? DEFAULT_PATH
-		    : u.path[1]     ? ""
-				    : DEFAULT_PATH + 1) >= 0)
+	if (asprintf(&x->endpoint, "%s%s", endpoint, missing_path(u.path)) >= 0)
 		return x;
 	x->endpoint = NULL;
 	export_free(x);

@@ -16,6 +16,7 @@
 #define KEPT_MOST    64
 #define REQUEST_MOST (256 * 1024)
 #define SERVERS      64
+#define REDIRECT     "HTTP/1.1 307 There\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n"
 
 struct collector {
 	int fd;
@@ -131,8 +132,7 @@ static void answer(struct collector *c, int fd, enum manner m)
 		[ANSWER_OK] = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
 		[ANSWER_NO_BODY] = "HTTP/1.1 204 No Content\r\n\r\n",
 		[ANSWER_503] = "HTTP/1.1 503 Later\r\nContent-Length: 3\r\n\r\nno\n",
-		[ANSWER_REDIRECT] = "HTTP/1.1 307 There\r\nLocation: /elsewhere\r\n"
-				    "Content-Length: 0\r\n\r\n",
+		[ANSWER_REDIRECT] = REDIRECT,
 		[ANSWER_ENDLESS] = "HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n",
 		[ANSWER_SLOW_HEAD] = "HTTP/1.1 200 OK\r\n",
 		[ANSWER_BIG_HEAD] = "HTTP/1.1 200 OK\r\n",
