@@ -118,24 +118,27 @@ static void print_label(FILE *f, const char *key, const char *value)
 	fputs("\"}", f);
 }
 
-/* key NULL: no label */
-static void sample(const struct page *p, const char *key, const char *label, double value)
+static void plain(const struct page *p, double value)
+{
+	fprintf(p->f, "%s %.17g\n", p->name, value);
+}
+
+static void labelled(const struct page *p, const char *key, const char *label, double value)
 {
 	fputs(p->name, p->f);
-	if (key)
-		print_label(p->f, key, label);
+	print_label(p->f, key, label);
 	fprintf(p->f, " %.17g\n", value);
 }
 
 static void print_sandboxes(const struct page *p)
 {
 	for (int i = 0; i < STATES; i++)
-		sample(p, "state", sandbox_state_words[i], p->states[i]);
+		labelled(p, "state", sandbox_state_words[i], p->states[i]);
 }
 
 static void print_processes(const struct page *p)
 {
-	sample(p, NULL, NULL, (double)p->processes);
+	plain(p, (double)p->processes);
 }
 
 /* which: offset of the figure */
@@ -144,7 +147,8 @@ static void print_pools(const struct page *p, size_t which)
 	struct pool_figures f;
 
 	for (size_t i = 0; pools_figures(p->core, i, &f); i++)
-		sample(p, "image", f.image, *(const unsigned *)(const void *)((char *)&f + which));
+		labelled(
+			p, "image", f.image, *(const unsigned *)(const void *)((char *)&f + which));
 }
 
 static void print_pool_ready(const struct page *p)
@@ -164,44 +168,44 @@ static void print_pool_target(const struct page *p)
 
 static void print_cordoned(const struct page *p)
 {
-	sample(p, NULL, NULL, p->cordoned);
+	plain(p, p->cordoned);
 }
 
 static void print_capacity_cpus(const struct page *p)
 {
-	sample(p, NULL, NULL, p->core->capacity_cpus);
+	plain(p, p->core->capacity_cpus);
 }
 
 static void print_capacity_memory(const struct page *p)
 {
-	sample(p, NULL, NULL, (double)p->core->capacity_memory_mb);
+	plain(p, (double)p->core->capacity_memory_mb);
 }
 
 static void print_capacity_disk(const struct page *p)
 {
-	sample(p, NULL, NULL, (double)p->core->capacity_disk_mb);
+	plain(p, (double)p->core->capacity_disk_mb);
 }
 
 static void print_free_cpus(const struct page *p)
 {
-	sample(p, NULL, NULL, p->free_cpus);
+	plain(p, p->free_cpus);
 }
 
 static void print_free_memory(const struct page *p)
 {
-	sample(p, NULL, NULL, (double)p->free_memory_mb);
+	plain(p, (double)p->free_memory_mb);
 }
 
 static void print_free_disk(const struct page *p)
 {
-	sample(p, NULL, NULL, (double)p->free_disk_mb);
+	plain(p, (double)p->free_disk_mb);
 }
 
 static void print_creates(const struct page *p)
 {
 	for (int i = 0; i < ERR_COUNT; i++)
 		if (i == ERR_NONE || p->creates.by_code[i])
-			sample(p, "code", i == ERR_NONE ? "ok" : err_word((enum err_code)i),
+			labelled(p, "code", i == ERR_NONE ? "ok" : err_word((enum err_code)i),
 				(double)p->creates.by_code[i]);
 }
 
