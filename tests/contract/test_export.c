@@ -188,11 +188,24 @@ static void assert_figures(const struct collected *got, const char *id)
 	json_decref(m);
 }
 
+static long long time_of(const struct collected *got)
+{
+	json_t *point = first_point(got->body, "sandbox.memory.usage");
+
+	return atoll(json_string_value(json_object_get(point, "timeUnixNano")));
+}
+
+static void assert_no_sample_twice(struct collector *c)
+{
+	for (size_t i = 1; i < collector_count(c); i++)
+		assert_true(time_of(collector_get(c, i)) > time_of(collector_get(c, i - 1)));
+}
+
 static void pushes_arrive_one_sample_each(void **state)
 {
 	struct collector *c = collector_new(ANSWER_OK);
 	const char *id = sandbox(c, ",\"headers\":{\"X-Key\":\"" X "-h\",\"X-Empty\":\"\"}");
-	json_t *x, *a, *b;
+	json_t *x;
 
 	(void)state;
 	await_pushes(c, 3);
@@ -203,11 +216,7 @@ static void pushes_arrive_one_sample_each(void **state)
 	}
 	assert_figures(collector_get(c, 0), id);
 	/* The interval is a second, but there is a new sample every five only. */
-	a = first_point(collector_get(c, 1)->body, "sandbox.memory.usage");
-	b = first_point(collector_get(c, 2)->body, "sandbox.memory.usage");
-	assert_true(atoll(json_string_value(json_object_get(b, "timeUnixNano"))) >
-		    atoll(json_string_value(json_object_get(a, "timeUnixNano"))));
-	assert_true(collector_get(c, 2)->at - collector_get(c, 1)->at > 3);
+	assert_no_sample_twice(c);
 	x = setting(id);
 	assert_non_null(json_object_get(x, "last_push_at"));
 	assert_null(json_object_get(x, "last_error"));
@@ -237,6 +246,15 @@ static const struct manner_row {
 };
 #define MANNERS ARRAY_LEN(manners)
 
+static size_t samples(const char *id)
+{
+	json_t *m = rig_json(rig, "GET", rig_path("/v1/sandboxes/%s/metrics", id), NULL, 200);
+	size_t n = json_array_size(json_object_get(m, "samples"));
+
+	json_decref(m);
+	return n;
+}
+
 static void assert_outcome(const struct manner_row *row, const char *id)
 {
 	json_t *x = setting(id);
@@ -259,7 +277,7 @@ static void every_manner_of_answer_and_none_delays_another(void **state)
 {
 	struct collector *c[MANNERS];
 	const char *id[MANNERS];
-	size_t n;
+	size_t measured;
 
 	(void)state;
 	for (size_t i = 0; i < MANNERS; i++) {
@@ -270,17 +288,15 @@ static void every_manner_of_answer_and_none_delays_another(void **state)
 		await(manners[i].failure ? has_failed : has_succeeded, id[i]);
 	for (size_t i = 0; i < MANNERS; i++)
 		assert_outcome(&manners[i], id[i]);
-	/* The well one was served all the while: one push a sample. */
-	n = collector_count(c[0]);
-	assert_true(n >= 2);
-	for (size_t i = 1; i < n; i++)
-		assert_true(collector_get(c[0], i)->at - collector_get(c[0], i - 1)->at < 9);
+	/* The well one was served all the while: one push a sample, but for the last, which may be
+	 * on its way. */
+	measured = samples(id[0]);
+	assert_true(measured >= 3);
+	assert_true(collector_count(c[0]) + 2 >= measured);
 	/* The redirect's target was never asked for. */
 	for (size_t i = 0; i < collector_count(c[4]); i++)
 		assert_null(strstr(collector_get(c[4], i)->head, "/elsewhere"));
-	/* What failed is not sent again: no sample comes twice. */
-	for (size_t i = 1; i < collector_count(c[3]); i++)
-		assert_true(collector_get(c[3], i)->at - collector_get(c[3], i - 1)->at > 3);
+	assert_no_sample_twice(c[3]); /* what failed is not sent again */
 	collector_set(c[3], ANSWER_OK);
 	await(has_recovered, id[3]);
 	assert_true(has(id[3], "last_push_at"));

@@ -68,14 +68,10 @@ static json_t *unpack(const char *data, size_t len)
 
 static void keep(struct collector *c, char *request, size_t head_len, size_t len)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
 	pthread_mutex_lock(&c->lock);
 	if (c->n < KEPT_MOST)
 		c->kept[c->n++] = (struct collected){ .head = strndup(request, head_len),
-			.body = unpack(request + head_len, len - head_len),
-			.at = (double)t.tv_sec + (double)t.tv_nsec / 1e9 };
+			.body = unpack(request + head_len, len - head_len) };
 	pthread_mutex_unlock(&c->lock);
 }
 

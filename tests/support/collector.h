@@ -24,7 +24,6 @@ struct collector;
 struct collected {
 	char *head;   /* request line and header lines */
 	json_t *body; /* inflated and parsed; NULL when that failed */
-	double at;    /* seconds, CLOCK_MONOTONIC */
 };
 
 struct collector *collector_new(enum manner m);
