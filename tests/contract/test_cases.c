@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: MIT */
-/* Field cases on real sandboxes that no other test walks through as they are told, and the worked
- * examples of the network policy as a client sees them. Where the others are:
+/* Field cases on real sandboxes that no other test walks through as they are told, and further
+ * checks of the contract (28) that need real ones. Where the others are:
  *
- *   NET-1 here, egress names in unit/test_egress_names, linux/70_network    NET-2 linux/70_network
- *   NET-3 linux/71_network_life      SNP-1 here, contract/test_sleep        SNP-2 here, test_sleep,
- *   linux/51_mount_node              SNP-3 here                             LIF-1 to LIF-4
- *   contract/test_life, fs/40_trouble                                      SEC-1
- * api/test_12_secrets MET-1 contract/test_metrics      RES-1 contract/test_tunnel             RES-2
- * linux/71_volumes RES-3 linux/80_images
- *
- * The contract's further checks (28):
- *   1 api/test_10_http, test_20_sandboxes    2 test_11_start       3 test_10_http_json
- *   4 test_10_http, test_30_run, test_31_processes                 5 here, unit/test_netpolicy
- *   6 test_life, test_21_lifecycle, test_metrics                   7 test_sleep, api/test_22_sleep
- *   8 test_life, test_20_sandboxes (501)     9 unit/test_snapshots, linux/70_snapshots
- *   10 test_33_attach  11 test_tunnel        12 test_30_run, test_31_processes
- *   13 test_export, linux/72_export          14 test_21_lifecycle
- *   15 test_life, linux/71_volumes           16 test_90_restart, test_sleep, linux/70_snapshots */
+ * - NET-1: here, unit/test_egress_names, linux/70_network; NET-2: linux/70_network
+ * - NET-3: linux/71_network_life
+ * - SNP-1: here, contract/test_sleep; SNP-2: here, contract/test_sleep, linux/51_mount_node
+ * - SNP-3: here
+ * - LIF-1 to LIF-4: contract/test_life, fs/40_trouble
+ * - SEC-1: api/test_12_secrets; MET-1: contract/test_metrics
+ * - RES-1: contract/test_tunnel; RES-2: linux/71_volumes; RES-3: linux/80_images
+ * - 28.1: api/test_10_http, test_20_sandboxes; 28.2: api/test_11_start
+ * - 28.3: api/test_10_http_json; 28.4: here, api/test_30_run, test_31_processes
+ * - 28.5: here, unit/test_netpolicy
+ * - 28.6: contract/test_life, test_metrics, api/test_21_lifecycle
+ * - 28.7: contract/test_sleep, api/test_22_sleep
+ * - 28.8: contract/test_life, api/test_20_sandboxes
+ * - 28.9: here, unit/test_snapshots, linux/70_snapshots
+ * - 28.10: api/test_33_attach; 28.11: contract/test_tunnel
+ * - 28.12: api/test_30_run, test_31_processes
+ * - 28.13: contract/test_export, linux/72_export; 28.14: api/test_21_lifecycle
+ * - 28.15: contract/test_life, linux/71_volumes
+ * - 28.16: api/test_90_restart, contract/test_sleep, linux/70_snapshots */
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
@@ -276,6 +280,31 @@ static void a_snapshot_shows_how_far_it_is_or_is_done(void **state)
 	rig_end(rig, id);
 }
 
+/* --- 28.4 ------------------------------------------------------------------------------------ */
+
+static void a_file_of_64_mib_passes_and_one_byte_more_does_not(void **state)
+{
+	const size_t most = (size_t)64 << 20;
+	const char *id = rig_sandbox(rig, NULL),
+		   *path = rig_path("/v1/sandboxes/%s/files?path=/sandbox/home/large", id);
+	_cleanup_free_ char *buf = malloc(most + 1);
+
+	(void)state;
+	assert_non_null(buf);
+	for (size_t i = 0; i <= most; i++)
+		buf[i] = (char)(i * 2654435761u >> 24);
+	for (size_t more = 0; more < 2; more++) {
+		_cleanup_answer_ struct answer put = rig_send(
+			rig, "PUT", path, NULL, "application/octet-stream", buf, most + more);
+		assert_answer(&put, more ? 413 : 204, more ? "invalid_request" : NULL);
+	}
+	_cleanup_answer_ struct answer got = rig_send(rig, "GET", path, NULL, NULL, NULL, 0);
+	assert_answer(&got, 200, NULL);
+	assert_int_equal(got.len, most);
+	assert_memory_equal(got.body, buf, most);
+	rig_end(rig, id);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -285,6 +314,7 @@ int main(void)
 		cmocka_unit_test(what_was_written_last_is_there_after_falling_asleep),
 		cmocka_unit_test(the_clock_is_right_after_waking_and_in_a_fork),
 		cmocka_unit_test(a_snapshot_shows_how_far_it_is_or_is_done),
+		cmocka_unit_test(a_file_of_64_mib_passes_and_one_byte_more_does_not),
 	};
 
 	if (rig_linux_missing()) {
