@@ -328,6 +328,14 @@ SBX_API int sbx_tunnel(
  * ends it. */
 SBX_API void sbx_join(int a, int b);
 
+/* ---- Files as frames ----
+ * A blocking stream that speaks sbx-fs/1 (doc/sbx-fs.md) with the sandbox's file worker; the caller
+ * says hello on it. `client` owns the handles that are opened on it, as the header Sbx-Client of the
+ * plain file requests says; NULL: nobody. `background`: a sandbox that sleeps is left asleep, EBUSY.
+ * EOPNOTSUPP where the server has no capability fs_stream. Caller closes. */
+SBX_API int sbx_fs_connect(struct sbx *s, const char *ref, const char *client, bool background,
+	int *ret_fd, struct sbx_error *e);
+
 #ifdef __cplusplus
 }
 #endif

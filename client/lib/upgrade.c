@@ -5,6 +5,7 @@
 #include "client/lib/wire.h"
 
 #include "common/curl/curl.h"
+#include "common/fs/files.h"
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
 
@@ -13,6 +14,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -187,19 +189,26 @@ static int judge_header(
 	return 0;
 }
 
-static int shake_hands(struct take *t, struct sbx *s, const char *path, const char *protocol,
-	bool background, struct sbx_error *e)
+/* What is asked for. */
+struct offer {
+	const char *path, *protocol;
+	const char *const *headers; /* NULL: none */
+	bool background;
+};
+
+static int shake_hands(struct take *t, struct sbx *s, const struct offer *o, struct sbx_error *e)
 {
-	struct sbx_request q = { .method = "GET", .path = path, .background = background };
+	struct sbx_request q = { .method = "GET", .path = o->path, .headers = o->headers,
+		.background = o->background };
 	struct sbx_buf req = { .max = WIRE_HEAD_MAX }, head = { .max = SBX_HEADERS_MAX };
 	CURLcode rc = CURLE_OUT_OF_MEMORY;
 	int r;
 
-	if (wire_head(s, &q, protocol, &req))
+	if (wire_head(s, &q, o->protocol, &req))
 		rc = send_all(t, req.data, req.len);
 	if (rc == CURLE_OK)
 		rc = recv_header(t, &head);
-	r = rc == CURLE_OK ? judge_header(t, &head, protocol, e) : sbx_fail_curl(e, s, rc, 0, true);
+	r = rc == CURLE_OK ? judge_header(t, &head, o->protocol, e) : sbx_fail_curl(e, s, rc, 0, true);
 	if (req.data)
 		explicit_bzero(req.data, req.len);
 	free(req.data);
@@ -405,8 +414,7 @@ static void set_deadline(struct take *t)
 	t->deadline_ms = t->s->timeout_ms < 0 ? INT64_MAX / 2 : sbx_now_ms() + t->s->timeout_ms;
 }
 
-static int upgrade_unix(struct sbx *s, const char *path, const char *protocol, bool background,
-	int *ret_fd, struct sbx_error *e)
+static int upgrade_unix(struct sbx *s, const struct offer *o, int *ret_fd, struct sbx_error *e)
 {
 	_cleanup_close_ int fd = wire_connect(s, NULL, NULL);
 	struct take t = { .s = s, .sock = fd };
@@ -416,15 +424,14 @@ static int upgrade_unix(struct sbx *s, const char *path, const char *protocol, b
 			fd == -ETIMEDOUT ? CURLE_OPERATION_TIMEDOUT : CURLE_COULDNT_CONNECT, -fd,
 			false);
 	set_deadline(&t);
-	if (shake_hands(&t, s, path, protocol, background, e) < 0)
+	if (shake_hands(&t, s, o, e) < 0)
 		return -1;
 	if (take_socket(fd, ret_fd) < 0)
 		return sbx_fail(e, "internal", errno, "cannot take the connection over");
 	return 0;
 }
 
-static int upgrade_url(struct sbx *s, const char *path, const char *protocol, bool background,
-	int *ret_fd, struct sbx_error *e)
+static int upgrade_url(struct sbx *s, const struct offer *o, int *ret_fd, struct sbx_error *e)
 {
 	_cleanup_(easy_p) CURL *easy = NULL;
 	struct take t = { .s = s };
@@ -435,7 +442,7 @@ static int upgrade_url(struct sbx *s, const char *path, const char *protocol, bo
 		return sbx_fail_curl(e, s, rc, os_errno, false);
 	t.easy = easy;
 	set_deadline(&t);
-	if (shake_hands(&t, s, path, protocol, background, e) < 0)
+	if (shake_hands(&t, s, o, e) < 0)
 		return -1;
 	if (!s->tls && take_socket(t.sock, ret_fd) == 0)
 		return 0;
@@ -446,11 +453,33 @@ static int upgrade_url(struct sbx *s, const char *path, const char *protocol, bo
 	return sbx_fail(e, "internal", errno, "cannot take the connection over");
 }
 
+static int upgrade(struct sbx *s, const struct offer *o, int *ret_fd, struct sbx_error *e)
+{
+	if (!sbx_path_ok(o->path))
+		return sbx_fail(e, "invalid_request", EINVAL, "a request's path must be encoded");
+	return (s->socket_path ? upgrade_unix : upgrade_url)(s, o, ret_fd, e);
+}
+
 int sbx_upgrade(struct sbx *s, const char *path, const char *protocol, bool background, int *ret_fd,
 	struct sbx_error *e)
 {
-	if (!sbx_path_ok(path))
-		return sbx_fail(e, "invalid_request", EINVAL, "a request's path must be encoded");
-	return (s->socket_path ? upgrade_unix : upgrade_url)(
-		s, path, protocol, background, ret_fd, e);
+	struct offer o = { .path = path, .protocol = protocol, .background = background };
+
+	return upgrade(s, &o, ret_fd, e);
+}
+
+int sbx_fs_connect(struct sbx *s, const char *ref, const char *client, bool background, int *ret_fd,
+	struct sbx_error *e)
+{
+	_cleanup_free_ char *path = sbx_path("/v1/sandboxes/%s/fs", ref), *line = NULL;
+	const char *headers[] = { NULL, NULL };
+	struct offer o = { .path = path, .protocol = FS_PROTOCOL, .headers = headers,
+		.background = background };
+
+	if (!path || (client && asprintf(&line, "Sbx-Client: %s", client) < 0)) {
+		line = NULL;
+		return sbx_fail(e, "internal", ENOMEM, "out of memory");
+	}
+	headers[0] = line;
+	return upgrade(s, &o, ret_fd, e);
 }
