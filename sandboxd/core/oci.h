@@ -48,7 +48,7 @@ int oci_index_pick(const char *text, size_t len, const char *arch, char ret[OCI_
 	struct err *e);
 int oci_manifest_parse(const char *text, size_t len, struct oci_manifest *ret, struct err *e);
 /* The environment for processes: the image's without what is not allowed, HOME and USER replaced, a PATH
- * when it has none. Refuses a configuration for another machine. Caller frees with image_env_free. */
+ * when it has none. Refuses a configuration for another machine. Caller frees each and all. */
 int oci_config_env(const char *text, size_t len, const char *arch, char ***ret, struct err *e);
 
 #endif

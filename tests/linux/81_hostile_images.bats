@@ -11,9 +11,7 @@ setup_file() {
 	mkdir -p "$D/images"
 	mkdir -m 700 "$D/state"
 	ln -s "$O/images/base.tar" "$D/images/base.tar"
-	"$O/bin/sandboxd" --listen "unix://$D/sock" --state-dir "$D/state" --image-dir "$D/images" >>"$D/log" 2>&1 3>&- &
-	echo $! >"$D/server"
-	wait_for up || { tail -n 20 "$D/log" >&2; return 1; }
+	server_start
 	ls "$D/state/priv/layers" >"$D/before"
 }
 teardown_file() {
@@ -22,6 +20,11 @@ teardown_file() {
 	kill "$(cat "$D/server")"
 	wait_for gone "$(cat "$D/server")"
 	rm -rf --one-file-system "$D"
+}
+server_start() {
+	"$O/bin/sandboxd" --listen "unix://$D/sock" --state-dir "$D/state" --image-dir "$D/images" >>"$D/log" 2>&1 3>&- &
+	echo $! >"$D/server"
+	wait_for up || { tail -n 20 "$D/log" >&2; return 1; }
 }
 setup() { [ "$(id -u)" = 0 ] || skip "needs root"; }
 wait_for() {
@@ -129,6 +132,31 @@ same_layers() { diff "$D/before" <(ls "$D/state/priv/layers"); }
 	is "$(in_box "$id" 'find /crowd -type f | wc -l')" 200000
 	api DELETE "/sandboxes/$id" >/dev/null
 	[ "$(api DELETE '/images?image=crowd' | jq .freed_bytes)" -gt 0 ]
+}
+
+@test "every compression that layers come in" {
+	for k in good plain zstd; do
+		install $k installed
+		id=$(box $k)
+		is "$(in_box "$id" 'cat /etc/change')" upper
+		api DELETE "/sandboxes/$id" >/dev/null
+	done
+}
+
+@test "kill -9 in the middle of unpacking leaves nothing, and a second try works" {
+	make crowd
+	before=$(ls "$D/state/priv/layers" | grep -c '^[0-9]*$')
+	js POST /images '{"image":"crowd"}' >/dev/null
+	wait_for eval 'ls -A "$D/state/priv/layers" | grep -q "[.]tmp$"'
+	wait_for eval '[ -e "$D"/state/priv/layers/.*.tmp/crowd/3 ]'
+	kill -9 "$(cat "$D/server")"
+	wait_for gone "$(cat "$D/server")"
+	server_start
+	is "$(image crowd)" ""
+	wait_for eval '! ls -A "$D/state/priv/layers" | grep -q "[.]tmp$\|gone"'
+	is "$(ls "$D/state/priv/layers" | grep -c '^[0-9]*$')" "$before"
+	install crowd installed
+	api DELETE '/images?image=crowd' >/dev/null
 }
 
 @test "after all of this the server and its first image are as before" {

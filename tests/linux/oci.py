@@ -233,10 +233,10 @@ def wrong_manifest(lay):
 
 
 def bomb(lay):
-    """Three gigabytes of nothing in three megabytes."""
+    """More than a gigabyte of nothing in a little over one megabyte."""
     t = Tar()
     i = tarfile.TarInfo("zeros")
-    i.size = 3 << 30
+    i.size = 5 << 28
     head = i.tobuf(tarfile.PAX_FORMAT if i.size < (8 << 30) else tarfile.GNU_FORMAT)
     out = io.BytesIO()
     with gzip.GzipFile(fileobj=out, mode="w", compresslevel=9, mtime=0) as z:

@@ -6,6 +6,7 @@
 #include "tests/fuzz/fuzz_agent.c"
 #include "tests/fuzz/fuzz_egress.c"
 #include "tests/fuzz/fuzz_frames.c"
+#include "tests/fuzz/fuzz_images.c"
 #include "tests/fuzz/fuzz_json.c"
 #include "tests/fuzz/fuzz_names.c"
 #include "tests/fuzz/fuzz_paths.c"
@@ -17,6 +18,11 @@ static void json_bodies(void **state)
 {
 	(void)state;
 	replay("json", fuzz_json, 300);
+}
+static void manifests_of_images(void **state)
+{
+	(void)state;
+	replay("images", fuzz_images, 500);
 }
 static void attach_frames(void **state)
 {
@@ -54,6 +60,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(json_bodies),
+		cmocka_unit_test(manifests_of_images),
 		cmocka_unit_test(attach_frames),
 		cmocka_unit_test(paths),
 		cmocka_unit_test(names),
