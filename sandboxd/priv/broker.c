@@ -275,6 +275,7 @@ static void wind_up(struct broker *b)
 	close(b->front);
 	b->front = -1;
 	images_stop(b, 0);
+	works_stop(b);
 	creates_stop(b);
 	while (ending(b) && broker_now_ms() < end && round_of(b) == 0)
 		;

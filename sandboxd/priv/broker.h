@@ -152,6 +152,7 @@ bool freezes_work(const struct broker *b, uint32_t block);
 bool meter_works(const struct broker *b, uint32_t block);
 /* works.c */
 void works_event(struct broker *b, struct job *j);
+void works_stop(struct broker *b); /* the broker ends: what is half-made is swept */
 void works_next(struct broker *b);                      /* starts what waits for its turn */
 bool works_seal(const struct broker *b, const char *id); /* is a snapshot of it being taken? */
 /* Makes the pool grow when it is time, and says when to look again. */

@@ -12,11 +12,13 @@
 #include <limits.h>
 #include <linux/fs.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -343,6 +345,7 @@ static void jailed(const struct build_env *env, int from, int to, int out)
 	int keep[3] = { fcntl(from, F_DUPFD, 32), fcntl(to, F_DUPFD, 32), fcntl(out, F_DUPFD, 32) };
 	struct fail f = { 0 };
 
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	umask(0);
 	use_all_descriptors();
 	if (enter(keep[1], &f) == 0) {

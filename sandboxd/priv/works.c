@@ -6,8 +6,10 @@
 #include "sandboxd/priv/drop.h"
 #include "sandboxd/priv/pool.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 
 #define SEALS_AT_ONCE 2
@@ -52,12 +54,15 @@ static const struct {
 	{ PRIV_EGRESS_ADD, egress_add_work },
 };
 
-static void child(struct broker *b, const struct work *w, int out)
+static void child(struct broker *b, const struct work *w, int out, pid_t broker)
 {
 	struct work_result r = { .bytes = 0 };
 
 	broker_leave(b, -1);
 	drop_signals();
+	/* Nobody would record what it makes; and the next broker waits for all of us. */
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != broker)
+		_exit(1);
 	for (size_t i = 0; i < ARRAY_LEN(table); i++)
 		if (table[i].op == w->op)
 			table[i].fn(&b->env, w, &r);
@@ -86,6 +91,7 @@ static void start(struct broker *b, struct job *j)
 {
 	struct work_result none = { .bytes = 0 };
 	struct work w = j->work;
+	pid_t me = getpid();
 	int sv[2];
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv) < 0) {
@@ -96,7 +102,7 @@ static void start(struct broker *b, struct job *j)
 	j->fd = sv[0];
 	j->pid = fork();
 	if (j->pid == 0)
-		child(b, &w, sv[1]);
+		child(b, &w, sv[1], me);
 	close(sv[1]); /* a fork that failed shows as the end of the socket */
 }
 
@@ -149,6 +155,19 @@ void works_event(struct broker *b, struct job *j)
 	}
 	r.fail.text[sizeof(r.fail.text) - 1] = 0;
 	finish(b, j, &r);
+}
+
+void works_stop(struct broker *b)
+{
+	for (struct job *j = b->jobs; j; j = j->next) {
+		if (j->kind != JOB_WORK || j->done)
+			continue;
+		if (j->pid > 0)
+			kill(j->pid, SIGKILL);
+		if (j->op == PRIV_SNAPSHOT)
+			seal_recover(&b->env, j->work.id);
+		j->done = true;
+	}
 }
 
 bool works_seal(const struct broker *b, const char *id)
