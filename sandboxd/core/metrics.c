@@ -141,6 +141,11 @@ void metrics_pause(struct metrics *m)
 	m->based = false;
 }
 
+bool metrics_ran(const struct metrics *m, int64_t cpu_ns)
+{
+	return !m->count || cpu_ns < 0 || cpu_ns != m->cpu_ns;
+}
+
 size_t metrics_len(const struct metrics *m)
 {
 	return m->count < METRICS_KEPT ? m->count : METRICS_KEPT;

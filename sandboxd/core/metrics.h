@@ -45,6 +45,8 @@ bool metrics_add(struct metrics *m, const struct metrics_read *r, double cpus);
 void metrics_pause(struct metrics *m);
 size_t metrics_len(const struct metrics *m);
 bool metrics_get(const struct metrics *m, size_t i, struct sample *ret); /* 0: the oldest */
+/* Has it used the processor since the last reading, or is that unknown? */
+bool metrics_ran(const struct metrics *m, int64_t cpu_ns);
 /* The sampler's own: when it is to be read next, and its network. */
 int64_t *metrics_due_ms(struct metrics *m);
 int64_t *metrics_net_ms(struct metrics *m);

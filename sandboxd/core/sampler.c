@@ -52,8 +52,8 @@ static bool is_due(struct sandbox *s, int64_t now_ms)
 	return due;
 }
 
-/* Pins the egress process's connection until sandbox_leave. NULL: there is nothing to ask, or it did not
- * answer lately. */
+/* Pins the egress process's connection until sandbox_leave. NULL: there is nothing to ask, or it
+ * did not answer lately. */
 static struct egress *egress_of(struct sandbox *s, int64_t now_ms)
 {
 	struct egress *g = NULL;
@@ -73,7 +73,6 @@ static void measure_net(struct sandbox *s, struct metrics_read *r)
 	struct egress *g = egress_of(s, now_ms);
 	struct egress_counters n;
 
-	r->net_rx_bytes = r->net_tx_bytes = -1;
 	if (!g)
 		return;
 	if (egress_counters(g, &n, NULL) == 0) {
@@ -89,10 +88,12 @@ static int measure(struct sandbox *s, struct metrics_read *r)
 {
 	struct core *c = s->core;
 
-	*r = (struct metrics_read){ 0 };
-	measure_net(s, r);
+	*r = (struct metrics_read){ .net_rx_bytes = -1, .net_tx_bytes = -1 };
 	if (c->ops->meter(c->backend, s->id, &r->meter, NULL) < 0)
 		return -1;
+	/* Who did not run did not talk; most sandboxes are idle most of the time. */
+	if (metrics_ran(s->metrics, r->meter.cpu_ns))
+		measure_net(s, r);
 	r->mono_ns = mono_ns();
 	r->wall_ns = clock_wall_ns();
 	return 0;

@@ -100,6 +100,20 @@ static void unreadable_processor_time_leaves_a_sample_and_no_wrong_share(void **
 	metrics_free(m);
 }
 
+static void whether_it_ran_is_known_from_its_processor_time(void **state)
+{
+	struct metrics *m = metrics_new();
+	struct metrics_read r = at(0, 1);
+
+	(void)state;
+	assert_true(metrics_ran(m, r.meter.cpu_ns)); /* never read yet */
+	metrics_add(m, &r, 1);
+	assert_false(metrics_ran(m, r.meter.cpu_ns));
+	assert_true(metrics_ran(m, r.meter.cpu_ns + 1));
+	assert_true(metrics_ran(m, -1));
+	metrics_free(m);
+}
+
 /* --- counters -------------------------------------------------------------------------------- */
 
 static const struct counter_row {
@@ -314,6 +328,7 @@ int main(void)
 	static const struct CMUnitTest single[] = {
 		cmocka_unit_test(a_sleep_is_not_counted),
 		cmocka_unit_test(unreadable_processor_time_leaves_a_sample_and_no_wrong_share),
+		cmocka_unit_test(whether_it_ran_is_known_from_its_processor_time),
 		cmocka_unit_test(failed_reads_keep_memory_and_processes),
 		cmocka_unit_test(memory_is_never_above_its_limit),
 		cmocka_unit_test(times_increase_whatever_the_clock_does),
