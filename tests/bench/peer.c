@@ -3,7 +3,8 @@
  * peer tree DIR               1 GiB in 10,000 files
  * peer send PORT MIB          sends so much to everyone who connects to 127.0.0.1
  * peer hello PORT             answers HTTP requests, on every address
- * peer first NAME PORT N      median microseconds from connect() to an answer's first byte */
+ * peer first NAME PORT N      median microseconds from asking for a name to an answer's first byte
+ */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -118,24 +119,33 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+static int once(const char *name, const char *port)
+{
+	static const char request[] = "GET / HTTP/1.1\r\nHost: ok.test\r\n\r\n";
+	struct addrinfo hints = { .ai_family = AF_INET, .ai_socktype = SOCK_STREAM }, *a;
+	int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), r;
+
+	if (s < 0 || getaddrinfo(name, port, &hints, &a) != 0)
+		return -1;
+	r = connect(s, a->ai_addr, a->ai_addrlen) < 0 ||
+			    send(s, request, sizeof(request) - 1, 0) < 0 ||
+			    recv(s, block, 1, 0) != 1
+		    ? -1
+		    : 0;
+	freeaddrinfo(a);
+	close(s);
+	return r;
+}
+
 static int first(const char *name, const char *port, int n)
 {
-	struct addrinfo hints = { .ai_family = AF_INET, .ai_socktype = SOCK_STREAM }, *a;
 	static double t[MOST];
-	char request[300];
-	int length;
 
-	if (getaddrinfo(name, port, &hints, &a) != 0)
-		return die(name);
-	length = snprintf(request, sizeof(request), "GET / HTTP/1.1\r\nHost: ok.test\r\n\r\n");
-	for (int i = 0; i < n && i < MOST; i++) {
+	for (int i = 0; i < n; i++) {
 		double start = now_us();
-		int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		if (s < 0 || connect(s, a->ai_addr, a->ai_addrlen) < 0 ||
-			send(s, request, (size_t)length, 0) != length || recv(s, block, 1, 0) != 1)
+		if (once(name, port) < 0)
 			return die("first byte");
 		t[i] = now_us() - start;
-		close(s);
 		usleep(2000);
 	}
 	qsort(t, (size_t)n, sizeof(t[0]), by_value);
