@@ -24,8 +24,9 @@
 #define FILES_INLINE_MAX         65536u             /* data that an open may bring along */
 #define FILES_LIST_MAX           10000u             /* entries of one page */
 #define FILES_XATTR_MAX          65536u
-#define FILES_HANDLES_MAX        4096u /* one sandbox */
-#define FILES_CLIENT_HANDLES_MAX 1024u /* one client */
+#define FILES_EXPIRED_MAX        (2u * 1024 * 1024) /* data of one EXPIRED or ACTIVITY */
+#define FILES_HANDLES_MAX        12288u /* one sandbox */
+#define FILES_CLIENT_HANDLES_MAX 10240u /* one client */
 #define FILES_CLIENTS_MAX        256u  /* clients that hold handles */
 #define FILES_EXPIRE_SECS        60    /* a client not heard from for so long loses its handles */
 #define FILES_EXPIRE_UNOWNED     10    /* times as long for a handle without a client */
@@ -140,6 +141,7 @@ enum files_rep_flags {
 	FILES_REP_EXPIRED = 2, /* FILES_EXPIRED has something to tell */
 	FILES_REP_CREATED = 4, /* open: the file was made by this request; close, expired: this
 				  handle made, emptied or resized its file */
+	FILES_REP_REMOVED = 8, /* expired: no handle, a name that was removed */
 };
 struct files_rep {
 	uint64_t handle, offset;

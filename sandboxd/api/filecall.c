@@ -93,3 +93,20 @@ void files_audit(struct core *core, const struct sandbox *s, const char *type, c
 		audit_event(core_audit(core), type, s->id, fields);
 	text_free(&t);
 }
+
+void files_log_done(
+	void *arg, const char *path, uint64_t read, uint64_t written, unsigned flags)
+{
+	struct files_log *l = arg;
+	char clean[GUEST_PATH_MAX];
+
+	/* The path comes back from the worker: only a path goes into the log. */
+	if (guest_path_clean(path, strlen(path), "path", clean, NULL) < 0)
+		return;
+	if (flags & FILES_REP_REMOVED)
+		files_audit(l->core, l->s, "file.removed", clean, 0);
+	if (written || (flags & FILES_REP_CREATED))
+		files_audit(l->core, l->s, "file.written", clean, written);
+	if (read)
+		files_audit(l->core, l->s, "file.read", clean, read);
+}

@@ -34,6 +34,13 @@ int files_client(struct call *c, uint64_t *ret, struct err *e);
 void files_audit(struct core *core, const struct sandbox *s, const char *type, const char *path,
 	uint64_t bytes);
 
+/* The events of a handle that has ended, or of what a stream did: arg is a struct files_log. */
+struct files_log {
+	struct core *core;
+	struct sandbox *s;
+};
+guestfs_done_fn files_log_done;
+
 /* Growing text with a limit; after `failed` is set nothing more is added. */
 struct text {
 	char *buf;

@@ -15,39 +15,13 @@
 
 #define WRITE_MAX (4u * 1024 * 1024)
 
-struct expired {
-	struct core *core;
-	struct sandbox *s;
-};
-
-static void audit_closed(struct core *core, struct sandbox *s, const char *path, uint64_t read,
-	uint64_t written, bool changed)
-{
-	char clean[GUEST_PATH_MAX];
-
-	/* The path comes back from the worker: only a path goes into the log. */
-	if (guest_path_clean(path, strlen(path), "path", clean, NULL) < 0)
-		return;
-	if (written || changed)
-		files_audit(core, s, "file.written", clean, written);
-	if (read)
-		files_audit(core, s, "file.read", clean, read);
-}
-
-static void on_expired(void *arg, const char *path, uint64_t read, uint64_t written, bool changed)
-{
-	struct expired *x = arg;
-
-	audit_closed(x->core, x->s, path, read, written, changed);
-}
-
 /* Every fs request begins here: client, sandbox, and the events of handles that ended meanwhile. */
 static int enter(struct call *c, struct visit *v, uint64_t *client, struct err *e)
 {
 	if (files_client(c, client, e) < 0 || visit_begin(c, v, e) < 0)
 		return -1;
-	struct expired x = { .core = c->core, .s = v->s };
-	guestfs_expired(v->s->fs, on_expired, &x);
+	struct files_log x = { .core = c->core, .s = v->s };
+	guestfs_expired(v->s->fs, files_log_done, &x);
 	return 0;
 }
 
@@ -407,8 +381,8 @@ static int on_handle(struct call *c, enum files_op op, unsigned flags, struct er
 		guestfs_call(v.s->fs, op, &a, &r, e) < 0)
 		return -1;
 	if (op == FILES_CLOSE)
-		audit_closed(c->core, v.s, r.data, r.bytes_read, r.bytes_written,
-			r.flags & FILES_REP_CREATED);
+		files_log_done(&(struct files_log){ c->core, v.s }, r.data, r.bytes_read,
+			r.bytes_written, r.flags);
 	guestfs_result_free(&r);
 	return op == FILES_CLOSE ? reply_empty(c) : reply_json(c, 200, json_object());
 }

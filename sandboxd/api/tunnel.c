@@ -17,7 +17,8 @@
 #include <sys/socket.h>
 
 #define PROTOCOL "sbx-tunnel/1"
-#define PIECE    65536
+#define PIECE    (128 << 10)
+#define TURNS    16
 
 /* One direction: at most one piece is on its way, so a slow end slows the other. */
 struct lane {
@@ -38,11 +39,12 @@ static bool broken(ssize_t n)
 	return n < 0 && errno != EAGAIN && errno != EINTR;
 }
 
-/* False when an end is gone for good. */
-static bool lane_step(struct lane *l)
+/* One turn; false when an end is gone for good. *moved: the next one may well move more. */
+static bool lane_turn(struct lane *l, bool *moved)
 {
 	ssize_t n;
 
+	*moved = false;
 	if (!l->eof && l->at == l->len) {
 		n = recv(l->from, l->buf, PIECE, MSG_DONTWAIT);
 		if (broken(n))
@@ -56,11 +58,23 @@ static bool lane_step(struct lane *l)
 		if (broken(n))
 			return false;
 		l->at += n > 0 ? (size_t)n : 0;
+		*moved = l->at == l->len;
 	}
 	if (l->eof && l->at == l->len && !l->over) {
 		l->over = true;
 		(void)shutdown(l->to, SHUT_WR); /* the peer may have closed already */
 	}
+	return true;
+}
+
+/* What flows without a stop is not asked after each time; the other direction has its turn, too. */
+static bool lane_step(struct lane *l, const struct pollfd *from, const struct pollfd *to)
+{
+	bool moved = from->revents || to->revents;
+
+	for (int i = 0; moved && !l->over && i < TURNS; i++)
+		if (!lane_turn(l, &moved))
+			return false;
 	return true;
 }
 
@@ -106,12 +120,8 @@ static void pump(int a, int b, char *buf)
 
 	while (!up.over || !down.over) {
 		struct pollfd p[2] = { { .fd = a }, { .fd = b } };
-		if (!lane_step(&up) || !lane_step(&down))
-			return;
 		lane_poll(&up, &p[0], &p[1]);
 		lane_poll(&down, &p[1], &p[0]);
-		if (!p[0].events && !p[1].events)
-			continue;
 		/* An end that wants nothing is not watched: its hang-up would not let poll sleep.
 		 * But for the client's, which is waited for. */
 		for (int i = 0; i < 2; i++)
@@ -119,21 +129,29 @@ static void pump(int a, int b, char *buf)
 				p[i].fd = -1;
 		if (poll(p, 2, -1) < 0 && errno != EINTR)
 			return;
-		if (left(&up, &p[0]))
+		if (left(&up, &p[0]) || !lane_step(&up, &p[0], &p[1]) ||
+			!lane_step(&down, &p[1], &p[0]))
 			return;
 	}
+}
+
+void upgrade_pump(int client, int other)
+{
+	_cleanup_free_ char *buf = malloc(2 * PIECE);
+
+	watch_for_the_lost(client);
+	if (buf)
+		pump(client, other, buf);
 }
 
 static void tunnel_run(void *arg, int fd, const void *extra, size_t extra_len)
 {
 	struct tunnel *t = arg;
-	_cleanup_free_ char *buf = fd >= 0 ? malloc(2 * PIECE) : NULL;
 
-	watch_for_the_lost(fd);
 	t->ends.client_fd = fd;
 	sandbox_tunnel_open(t->s, &t->ends);
-	if (buf && fd_send_full(t->ends.guest_fd, extra, extra_len, -1) == 0)
-		pump(fd, t->ends.guest_fd, buf);
+	if (fd >= 0 && fd_send_full(t->ends.guest_fd, extra, extra_len, -1) == 0)
+		upgrade_pump(fd, t->ends.guest_fd);
 	sandbox_tunnel_close(t->s, &t->ends);
 	close_p(&t->ends.guest_fd);
 	sandbox_leave(t->s, t->use);

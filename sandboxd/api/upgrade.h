@@ -7,5 +7,7 @@
 
 /* Does the request ask for this protocol (any case) with `Connection: upgrade`? invalid_request. */
 int upgrade_check(struct call *c, const char *protocol, struct err *e);
+/* Bytes both ways until both have ended, or one is gone for good. */
+void upgrade_pump(int client, int other);
 
 #endif

@@ -20,22 +20,23 @@
 #define IDLE_MAX    16
 
 /* One connection; busy from take to give. */
-struct conn {
+struct guestfs_conn {
 	int fd;
 	bool busy;
-	struct conn *next;
+	struct guestfs_conn *next;
 };
 struct guestfs {
 	int (*dial)(void *arg, int *ret_fd, struct err *e);
 	void *arg;
 	pthread_mutex_t lock;
 	/* under lock */
-	struct conn *conns;
+	struct guestfs_conn *conns;
 	unsigned idle;
 	bool down;
 	uint64_t tag;
 	/* atomic */
 	bool expired;
+	struct guestfs_streams streams;
 };
 
 static int dial_guest(void *arg, int *ret_fd, struct err *e)
@@ -58,6 +59,7 @@ int guestfs_new_on(int (*dial)(void *arg, int *ret_fd, struct err *e), void *arg
 	fs->dial = dial;
 	fs->arg = arg;
 	pthread_mutex_init(&fs->lock, NULL);
+	pthread_mutex_init(&fs->streams.lock, NULL);
 	*ret = fs;
 	return 0;
 }
@@ -67,11 +69,12 @@ void guestfs_free(struct guestfs *fs)
 	if (!fs)
 		return;
 	while (fs->conns) {
-		struct conn *c = fs->conns;
+		struct guestfs_conn *c = fs->conns;
 		fs->conns = c->next;
 		close(c->fd);
 		free(c);
 	}
+	pthread_mutex_destroy(&fs->streams.lock);
 	pthread_mutex_destroy(&fs->lock);
 	free(fs);
 }
@@ -80,7 +83,7 @@ void guestfs_shutdown(struct guestfs *fs)
 {
 	pthread_mutex_lock(&fs->lock);
 	fs->down = true;
-	for (struct conn *c = fs->conns; c; c = c->next)
+	for (struct guestfs_conn *c = fs->conns; c; c = c->next)
 		shutdown(c->fd, SHUT_RDWR);
 	pthread_mutex_unlock(&fs->lock);
 }
@@ -106,9 +109,9 @@ static bool still_open(int fd)
 	return recv(fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EINTR);
 }
 
-static void remove_locked(struct guestfs *fs, struct conn *c)
+static void remove_locked(struct guestfs *fs, struct guestfs_conn *c)
 {
-	struct conn **p = &fs->conns;
+	struct guestfs_conn **p = &fs->conns;
 
 	while (*p && *p != c)
 		p = &(*p)->next;
@@ -118,9 +121,9 @@ static void remove_locked(struct guestfs *fs, struct conn *c)
 	free(c);
 }
 
-static struct conn *take_idle(struct guestfs *fs)
+static struct guestfs_conn *take_idle(struct guestfs *fs)
 {
-	struct conn *c = fs->conns, *next;
+	struct guestfs_conn *c = fs->conns, *next;
 
 	for (; c; c = next) {
 		next = c->next;
@@ -136,9 +139,10 @@ static struct conn *take_idle(struct guestfs *fs)
 	return NULL;
 }
 
-static int conn_take(struct guestfs *fs, struct conn **ret, uint64_t *ret_tag, struct err *e)
+int guestfs_take(struct guestfs *fs, struct guestfs_conn **ret, int *ret_fd, uint64_t *ret_tag,
+	struct err *e)
 {
-	struct conn *c = NULL;
+	struct guestfs_conn *c = NULL;
 	int fd;
 
 	pthread_mutex_lock(&fs->lock);
@@ -150,8 +154,10 @@ static int conn_take(struct guestfs *fs, struct conn **ret, uint64_t *ret_tag, s
 	if (down)
 		return ended(e);
 	*ret = c;
-	if (c)
+	if (c) {
+		*ret_fd = c->fd;
 		return 0;
+	}
 	if (fs->dial(fs->arg, &fd, e) < 0)
 		return -1;
 	c = malloc(sizeof(*c));
@@ -159,7 +165,7 @@ static int conn_take(struct guestfs *fs, struct conn **ret, uint64_t *ret_tag, s
 		close(fd);
 		return err_sys(e, ENOMEM, "files of a sandbox");
 	}
-	*c = (struct conn){ .fd = fd, .busy = true };
+	*c = (struct guestfs_conn){ .fd = fd, .busy = true };
 	pthread_mutex_lock(&fs->lock);
 	c->next = fs->conns;
 	fs->conns = c;
@@ -167,10 +173,11 @@ static int conn_take(struct guestfs *fs, struct conn **ret, uint64_t *ret_tag, s
 		shutdown(fd, SHUT_RDWR);
 	pthread_mutex_unlock(&fs->lock);
 	*ret = c;
+	*ret_fd = fd;
 	return 0;
 }
 
-static void conn_give(struct guestfs *fs, struct conn *c, bool good)
+void guestfs_give(struct guestfs *fs, struct guestfs_conn *c, bool good)
 {
 	pthread_mutex_lock(&fs->lock);
 	c->busy = false;
@@ -196,7 +203,7 @@ int guestfs_nonsense(const char *what, struct err *e)
 }
 
 /* The worker's refusal in words of the contract. */
-static int refused(int64_t value, enum files_op op, const struct guestfs_args *a, struct err *e)
+int guestfs_refused(int64_t value, enum files_op op, const struct guestfs_args *a, struct err *e)
 {
 	bool on_path = a->path && *a->path; /* an upload has both: its caller knows the path only */
 	char quoted[200];
@@ -287,7 +294,8 @@ static size_t data_max(enum files_op op, const struct guestfs_args *a)
 	case FILES_STATFS:
 		return sizeof(struct files_statfs);
 	case FILES_EXPIRED:
-		return 2 * 1024 * 1024;
+	case FILES_ACTIVITY:
+		return FILES_EXPIRED_MAX;
 	default:
 		return 0;
 	}
@@ -310,8 +318,7 @@ static bool rep_ok(const struct proto_frame *f, const struct files_rep *r)
 	       r->bytes_read <= INT64_MAX && r->bytes_written <= INT64_MAX;
 }
 
-/* The head of an answer. 0, 1: sound, but a refusal; -1 with *e. */
-static int read_head(struct guestfs *fs, int fd, enum files_op op, uint64_t tag, size_t max,
+int guestfs_head(struct guestfs *fs, int fd, enum files_op op, uint64_t tag, size_t max,
 	struct proto_frame *f, struct files_rep *rep, struct err *e)
 {
 	int r = fd_recv_full(fd, f, sizeof(*f), DEADLINE_MS);
@@ -371,26 +378,26 @@ static bool result_ok(
 }
 
 /* Sends, reads the head, then the data into `buf`, or into new memory when that is NULL. */
-static int exchange(struct guestfs *fs, struct conn *c, enum files_op op, uint64_t tag,
+static int exchange(struct guestfs *fs, int fd, enum files_op op, uint64_t tag,
 	const struct guestfs_args *a, char *buf, struct guestfs_result *ret, bool *ret_good,
 	struct err *e)
 {
 	struct proto_frame f;
 	struct files_rep rep;
-	int r = send_request(c->fd, op, tag, a);
+	int r = send_request(fd, op, tag, a);
 
 	if (r < 0)
 		return silent(fs, r, e);
-	r = read_head(fs, c->fd, op, tag, data_max(op, a), &f, &rep, e);
+	r = guestfs_head(fs, fd, op, tag, data_max(op, a), &f, &rep, e);
 	if (r < 0)
 		return -1;
 	*ret_good = r == 1;
 	if (r == 1)
-		return refused(f.value, op, a, e);
+		return guestfs_refused(f.value, op, a, e);
 	_cleanup_free_ char *mine = buf ? NULL : malloc((size_t)rep.data_len + 1);
 	if (!buf && !mine)
 		return err_sys(e, ENOMEM, "files of a sandbox");
-	r = fd_recv_full(c->fd, buf ? buf : mine, rep.data_len, DEADLINE_MS);
+	r = fd_recv_full(fd, buf ? buf : mine, rep.data_len, DEADLINE_MS);
 	if (r < 0)
 		return silent(fs, r, e);
 	if (mine)
@@ -415,17 +422,17 @@ static int exchange(struct guestfs *fs, struct conn *c, enum files_op op, uint64
 static int call(struct guestfs *fs, enum files_op op, const struct guestfs_args *a, char *buf,
 	struct guestfs_result *ret, struct err *e)
 {
-	struct conn *c;
+	struct guestfs_conn *c;
 	uint64_t tag;
 	bool good = false;
-	int r;
+	int r, fd;
 
 	if (!args_ok(a))
 		return err_sys(e, ENAMETOOLONG, "path");
-	if (conn_take(fs, &c, &tag, e) < 0)
+	if (guestfs_take(fs, &c, &fd, &tag, e) < 0)
 		return -1;
-	r = exchange(fs, c, op, tag, a, buf, ret, &good, e);
-	conn_give(fs, c, good);
+	r = exchange(fs, fd, op, tag, a, buf, ret, &good, e);
+	guestfs_give(fs, c, good);
 	return r;
 }
 
@@ -467,4 +474,9 @@ void guestfs_drop(struct guestfs *fs, uint64_t client, uint64_t handle)
 bool guestfs_take_expired(struct guestfs *fs)
 {
 	return __atomic_exchange_n(&fs->expired, false, __ATOMIC_RELAXED);
+}
+
+struct guestfs_streams *guestfs_streams_of(struct guestfs *fs)
+{
+	return &fs->streams;
 }

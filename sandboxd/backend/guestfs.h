@@ -72,10 +72,26 @@ int guestfs_list(struct guestfs *fs, const char *path, struct guestfs_page *page
 	int (*each)(void *arg, const struct guestfs_entry *en, struct err *e), void *arg,
 	struct err *e);
 
-/* Handles that ended because their client went silent: called once for each, for the audit. Cheap
- * when there is none. */
-void guestfs_expired(struct guestfs *fs,
-	void (*each)(void *arg, const char *path, uint64_t read, uint64_t written, bool changed),
-	void *arg);
+/* What the event log has to hold of things that no call here did: handles that ended because their
+ * client went silent, and what was done over streams. `flags`: FILES_REP_CREATED, _REMOVED. */
+typedef void guestfs_done_fn(
+	void *arg, const char *path, uint64_t read, uint64_t written, unsigned flags);
+/* Calls `each` once for each of them. Cheap when there is none. */
+void guestfs_expired(struct guestfs *fs, guestfs_done_fn *each, void *arg);
+
+/* Streams (doc/sbx-fs.md): client connections that the worker serves itself. */
+bool guestfs_stream_begin(struct guestfs *fs); /* false: there are FS_CONNS_MAX */
+void guestfs_stream_end(struct guestfs *fs);
+/* Gives the worker `fd`, a unix stream socket, and waits for its end there; the caller's copy stays
+ * open. `client` as in args. About once a second, and at the end, one of the streams of a sandbox
+ * calls `used` if there was a request that counts as use, and `each` as above. 0, or -1 when the
+ * worker did not take it or is gone. */
+struct guestfs_watch {
+	void (*used)(void *arg);
+	guestfs_done_fn *each;
+	void *arg;
+};
+int guestfs_stream(struct guestfs *fs, uint64_t client, int fd, const struct guestfs_watch *w,
+	struct err *e);
 
 #endif

@@ -85,29 +85,33 @@ int guestfs_list(struct guestfs *fs, const char *path, struct guestfs_page *page
 	return n;
 }
 
-void guestfs_expired(struct guestfs *fs,
-	void (*each)(void *arg, const char *path, uint64_t read, uint64_t written, bool changed),
-	void *arg)
+void guestfs_tell_done(const struct guestfs_result *r, guestfs_done_fn *each, void *arg)
+{
+	char path[FILES_PATH_MAX];
+
+	for (size_t i = 0; i + sizeof(struct files_closed) <= r->data_len;) {
+		struct files_closed c;
+		memcpy(&c, r->data + i, sizeof(c));
+		i += sizeof(c);
+		if (c.path_len >= FILES_PATH_MAX || c.path_len > r->data_len - i ||
+			c.bytes_read > INT64_MAX || c.bytes_written > INT64_MAX)
+			break;
+		memcpy(path, r->data + i, c.path_len);
+		path[c.path_len] = '\0';
+		i += c.path_len;
+		each(arg, path, c.bytes_read, c.bytes_written, c.flags);
+	}
+}
+
+void guestfs_expired(struct guestfs *fs, guestfs_done_fn *each, void *arg)
 {
 	struct guestfs_args a = { .client = 0 };
 	struct guestfs_result r;
-	char path[FILES_PATH_MAX];
 
 	if (!guestfs_take_expired(fs))
 		return;
 	if (guestfs_call(fs, FILES_EXPIRED, &a, &r, NULL) < 0)
 		return;
-	for (size_t i = 0; i + sizeof(struct files_closed) <= r.data_len;) {
-		struct files_closed c;
-		memcpy(&c, r.data + i, sizeof(c));
-		i += sizeof(c);
-		if (c.path_len >= FILES_PATH_MAX || c.path_len > r.data_len - i ||
-			c.bytes_read > INT64_MAX || c.bytes_written > INT64_MAX)
-			break;
-		memcpy(path, r.data + i, c.path_len);
-		path[c.path_len] = '\0';
-		i += c.path_len;
-		each(arg, path, c.bytes_read, c.bytes_written, c.flags & FILES_REP_CREATED);
-	}
+	guestfs_tell_done(&r, each, arg);
 	guestfs_result_free(&r);
 }

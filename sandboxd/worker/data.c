@@ -248,7 +248,8 @@ int64_t op_close(struct job *j)
 	j->rep.flags |= h->changed ? FILES_REP_CREATED : 0;
 	j->out_len = strlen(h->path);
 	memcpy(j->out, h->path, j->out_len);
-	handle_close(j->w, h, false);
+	/* The front tells of what it has closed itself. */
+	handle_close(j->w, h, j->stream != NULL);
 	handle_put(j->w, h);
 	return 0;
 }

@@ -159,14 +159,10 @@ static void tell_closed(struct worker *w, struct handle *h)
 {
 	char *path = h->path;
 
-	if (h->put || (!h->bytes_read && !h->bytes_written && !h->changed) ||
-		w->nclosed == CLOSED_MAX)
+	if (h->put || (!h->bytes_read && !h->bytes_written && !h->changed))
 		return;
 	h->path = NULL;
-	w->closed[w->nclosed++] = (struct closed){ .path = path,
-		.bytes_read = h->bytes_read,
-		.bytes_written = h->bytes_written,
-		.changed = h->changed };
+	closed_add(w, path, h->bytes_read, h->bytes_written, h->changed ? FILES_REP_CREATED : 0);
 }
 
 /* Lock held. True when the caller must drop the table's reference. */
@@ -230,26 +226,4 @@ void handle_close_all(struct worker *w)
 	for (size_t i = 0; i < FILES_HANDLES_MAX; i++)
 		if (w->slots[i])
 			handle_close(w, w->slots[i], false);
-}
-
-int64_t op_expired(struct job *j)
-{
-	struct worker *w = j->w;
-
-	pthread_mutex_lock(&w->lock);
-	for (unsigned i = 0; i < w->nclosed; i++) {
-		struct closed *c = &w->closed[i];
-		struct files_closed head = { .bytes_read = c->bytes_read,
-			.bytes_written = c->bytes_written,
-			.path_len = (uint32_t)strlen(c->path),
-			.flags = c->changed ? FILES_REP_CREATED : 0 };
-		memcpy(j->out + j->out_len, &head, sizeof(head));
-		memcpy(j->out + j->out_len + sizeof(head), c->path, head.path_len);
-		j->out_len += sizeof(head) + head.path_len;
-		free(c->path);
-	}
-	int64_t n = w->nclosed;
-	w->nclosed = 0;
-	pthread_mutex_unlock(&w->lock);
-	return n;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* sbx-worker: start-up and connections. Two threads wait on one epoll; the one that gets a readable
+/* sbx-worker: start-up and threads. Two threads wait on one epoll; the one that gets a readable
  * connection reads a whole request, works, answers and gives the connection back. So one slow disk
- * does not stop the other thread, and memory is two buffers whatever the number of connections. */
+ * does not stop the other thread, and memory is two buffers whatever the number of connections.
+ * While there are streams (stream.c) more threads come as they are needed, and go when idle. */
 #include "sandboxd/worker/state.h"
 #include "sandboxd/worker/worker.h"
 
@@ -17,115 +18,68 @@
 #include <sys/fsuid.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define MOVE_MS         30000 /* a request or answer that does not move for so long ends its connection */
 #define CONNECTIONS_MAX 256
 #define SWEEP_MS        1000
+#define SHRINK_MS       5000
 #define LARGE           (256 * 1024)
-
-struct buffers {
-	char *in, *out;
-	bool large; /* much of them is in use: given back when there is nothing to do */
-};
+#define STACK_BYTES     (160 * 1024)
+#define IN_BYTES        (FILES_DATA_MAX + 2 * FILES_PATH_MAX)
 
 static int make_buffers(struct buffers *b)
 {
 	int prot = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS;
 
-	b->in = mmap(NULL, FILES_DATA_MAX + 2 * FILES_PATH_MAX, prot, flags, -1, 0);
+	b->in = mmap(NULL, IN_BYTES, prot, flags, -1, 0);
 	b->out = mmap(NULL, FILES_DATA_MAX, prot, flags, -1, 0);
 	return b->in == MAP_FAILED || b->out == MAP_FAILED ? -1 : 0;
 }
 
-static bool lengths_ok(const struct job *j)
+int wait_for(struct worker *w, int op, int fd, enum event_kind kind, const struct stream *s)
 {
-	const struct files_req *q = &j->q;
-	uint64_t sum = sizeof(*q) + (uint64_t)q->path_len + q->path2_len + q->data_len;
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT };
 
-	return q->path_len < FILES_PATH_MAX && q->path2_len < FILES_PATH_MAX &&
-	       q->data_len <= FILES_DATA_MAX && sum == j->f.len;
+	ev.data.u64 = s ? (uint64_t)kind << 32 | (uint64_t)s->gen << 8 | s->slot : (uint64_t)fd;
+	return epoll_ctl(w->epoll_fd, op, fd, &ev);
 }
 
-static bool take_path(char *to, const char *from, uint32_t len)
-{
-	memcpy(to, from, len);
-	to[len] = '\0';
-	return strlen(to) == len;
-}
-
-/* False: the connection is of no use any more. */
-static bool read_job(int fd, struct job *j, char *in)
-{
-	if (fd_recv_full(fd, &j->f, sizeof(j->f), MOVE_MS) < 0 || j->f.len < sizeof(j->q) ||
-		fd_recv_full(fd, &j->q, sizeof(j->q), MOVE_MS) < 0 || !lengths_ok(j) ||
-		fd_recv_full(fd, in, j->f.len - sizeof(j->q), MOVE_MS) < 0)
-		return false;
-	j->data = in + j->q.path_len + j->q.path2_len;
-	return take_path(j->path, in, j->q.path_len) &&
-	       take_path(j->path2, in + j->q.path_len, j->q.path2_len);
-}
-
-/* One call takes it all nearly always; what it did not take follows piece by piece. */
-static bool send_all(int fd, struct iovec *v, size_t n)
-{
-	struct msghdr m = { .msg_iov = v, .msg_iovlen = n };
-	ssize_t sent;
-	size_t done;
-
-	do
-		sent = sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
-	while (sent < 0 && errno == EINTR);
-	if (sent < 0 && errno != EAGAIN)
-		return false;
-	done = sent > 0 ? (size_t)sent : 0;
-	for (size_t i = 0; i < n; i++) {
-		size_t skip = done < v[i].iov_len ? done : v[i].iov_len;
-		done -= skip;
-		if (fd_send_full(fd, (char *)v[i].iov_base + skip, v[i].iov_len - skip, MOVE_MS) <
-			0)
-			return false;
-	}
-	return true;
-}
-
-static bool answer(int fd, struct job *j, int64_t value)
-{
-	if (value < 0) {
-		j->out_len = 0;
-		j->rep.handle = 0;
-	}
-	if (__atomic_load_n(&j->w->nclosed, __ATOMIC_RELAXED))
-		j->rep.flags |= FILES_REP_EXPIRED;
-	j->rep.data_len = (uint32_t)j->out_len;
-	j->f.len = (uint32_t)(sizeof(j->rep) + j->out_len);
-	j->f.flags = 0;
-	j->f.value = value;
-	struct iovec v[3] = {
-		{ &j->f, sizeof(j->f) },
-		{ &j->rep, sizeof(j->rep) },
-		{ j->out, j->out_len },
-	};
-	return send_all(fd, v, ARRAY_LEN(v));
-}
-
-static void end_connection(struct worker *w, int fd)
+void end_connection(struct worker *w, int fd)
 {
 	close(fd);
 	__atomic_sub_fetch(&w->nconns, 1, __ATOMIC_RELAXED);
 }
 
+/* True: `fd` is now the stream's. */
+static bool adopt(struct worker *w, int fd, struct job *j, int given, int64_t *ret)
+{
+	*ret = given < 0 ? -EINVAL : stream_adopt(w, j, given, fd);
+	if (*ret < 0 && given >= 0)
+		close(given);
+	return *ret == 0;
+}
+
 static void serve(struct worker *w, int fd, struct buffers *b)
 {
 	struct job j = { .w = w, .out = b->out };
-	struct epoll_event ev = { .events = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, .data.fd = fd };
+	int given = -1;
+	int64_t value;
+	bool ok = wire_read(fd, &j, b->in, &given) == 1;
 
-	if (!read_job(fd, &j, b->in) || !answer(fd, &j, job_run(&j)) ||
-		epoll_ctl(w->epoll_fd, EPOLL_CTL_MOD, fd, &ev) < 0)
+	if (ok && j.f.op == FILES_ADOPT) {
+		if (adopt(w, fd, &j, given, &value))
+			return;
+	} else {
+		if (given >= 0)
+			close(given);
+		value = ok ? job_run(&j) : 0;
+	}
+	if (!ok || !wire_answer(fd, &j, value) || wait_for(w, EPOLL_CTL_MOD, fd, EVENT_FD, NULL) < 0)
 		end_connection(w, fd);
 	b->large |= j.q.data_len > LARGE || j.out_len > LARGE;
 }
@@ -135,7 +89,7 @@ static void release(struct buffers *b)
 {
 	if (!b->large)
 		return;
-	(void)madvise(b->in, FILES_DATA_MAX, MADV_DONTNEED);
+	(void)madvise(b->in, IN_BYTES, MADV_DONTNEED);
 	(void)madvise(b->out, FILES_DATA_MAX, MADV_DONTNEED);
 	b->large = false;
 }
@@ -147,19 +101,15 @@ static bool accept_connection(struct worker *w)
 	int fd = -1;
 	size_t nfds = 1;
 	ssize_t n = fd_recv_msg(w->control_fd, &byte, 1, &fd, &nfds);
-	struct epoll_event ev = { .events = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT };
 
 	if (n == 0 || (n < 0 && n != -EAGAIN))
 		return false;
 	if (n > 0 && nfds == 1) {
-		ev.data.fd = fd;
-		__atomic_add_fetch(&w->nconns, 1, __ATOMIC_RELAXED);
-		if (w->nconns > CONNECTIONS_MAX ||
-			epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0)
+		unsigned conns = __atomic_add_fetch(&w->nconns, 1, __ATOMIC_RELAXED);
+		if (conns > CONNECTIONS_MAX || wait_for(w, EPOLL_CTL_ADD, fd, EVENT_FD, NULL) < 0)
 			end_connection(w, fd);
 	}
-	ev = (struct epoll_event){ .events = EPOLLIN | EPOLLONESHOT, .data.fd = w->control_fd };
-	return epoll_ctl(w->epoll_fd, EPOLL_CTL_MOD, w->control_fd, &ev) == 0;
+	return wait_for(w, EPOLL_CTL_MOD, w->control_fd, EVENT_FD, NULL) == 0;
 }
 
 static void sweep_now_and_then(struct worker *w)
@@ -169,8 +119,10 @@ static void sweep_now_and_then(struct worker *w)
 	if (due)
 		w->swept_ms = now_ms();
 	pthread_mutex_unlock(&w->lock);
-	if (due)
-		handle_sweep(w);
+	if (!due)
+		return;
+	streams_heard(w);
+	handle_sweep(w);
 }
 
 static bool any_handles(struct worker *w)
@@ -190,9 +142,33 @@ static bool take_fsids(const struct worker *w)
 	return (uid_t)setfsuid((uid_t)-1) == w->uid && (gid_t)setfsgid((gid_t)-1) == w->gid;
 }
 
-static void loop(struct worker *w)
+static bool dispatch(struct worker *w, uint64_t data, struct buffers *b)
+{
+	if (data >> 32)
+		stream_event(w, data, b);
+	else if ((int)data != w->control_fd)
+		serve(w, (int)data, b);
+	else
+		return accept_connection(w);
+	return true;
+}
+
+/* -1: the kernel's wait has failed. */
+static int next_event(struct worker *w, struct epoll_event *ev, int timeout_ms)
+{
+	int n;
+
+	__atomic_add_fetch(&w->idle, 1, __ATOMIC_RELAXED);
+	n = epoll_wait(w->epoll_fd, ev, 1, timeout_ms);
+	__atomic_sub_fetch(&w->idle, 1, __ATOMIC_RELAXED);
+	return n < 0 && errno == EINTR ? 0 : n;
+}
+
+/* True: the control socket has ended; false: `extra` and idle for a while. */
+static bool loop(struct worker *w, bool extra)
 {
 	struct buffers b = { .large = false };
+	int64_t worked_ms = now_ms();
 
 	if (make_buffers(&b) < 0)
 		_exit(1);
@@ -200,29 +176,76 @@ static void loop(struct worker *w)
 		_exit(1);
 	for (;;) {
 		struct epoll_event ev;
-		int n = epoll_wait(w->epoll_fd, &ev, 1, b.large || any_handles(w) ? SWEEP_MS : -1);
-		if (n < 0 && errno != EINTR)
+		int most = b.large || any_handles(w) ? SWEEP_MS : extra ? SHRINK_MS : -1;
+		int n = next_event(w, &ev, most);
+		if (n < 0)
 			_exit(1);
 		sweep_now_and_then(w);
-		if (n <= 0) {
-			release(&b);
+		if (n > 0) {
+			if (!dispatch(w, ev.data.u64, &b))
+				return true;
+			worked_ms = extra ? now_ms() : 0;
 			continue;
 		}
-		if (ev.data.fd != w->control_fd)
-			serve(w, ev.data.fd, &b);
-		else if (!accept_connection(w))
-			return;
+		release(&b);
+		if (extra && now_ms() - worked_ms >= SHRINK_MS)
+			break;
 	}
+	munmap(b.in, IN_BYTES);
+	munmap(b.out, FILES_DATA_MAX);
+	return false;
+}
+
+/* The control socket has ended: whichever thread sees it ends all. */
+static void finish(struct worker *w)
+{
+	handle_close_all(w);
+	_exit(0);
 }
 
 static void *second_thread(void *arg)
 {
 	struct worker *w = arg;
 
-	loop(w);
-	/* The control socket has ended: whichever thread sees it ends both. */
-	handle_close_all(w);
-	_exit(0);
+	(void)loop(w, false);
+	finish(w);
+	return NULL;
+}
+
+static void *extra_thread(void *arg)
+{
+	struct worker *w = arg;
+
+	if (loop(w, true))
+		finish(w);
+	pthread_mutex_lock(&w->streams_lock);
+	w->nthreads--;
+	pthread_mutex_unlock(&w->streams_lock);
+	return NULL;
+}
+
+static int start_thread(void *(*fn)(void *), struct worker *w)
+{
+	pthread_attr_t attr;
+	pthread_t t;
+	int r;
+
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attr, STACK_BYTES);
+	r = pthread_create(&t, &attr, fn, w);
+	pthread_attr_destroy(&attr);
+	return -r;
+}
+
+void thread_wanted(struct worker *w)
+{
+	if (__atomic_load_n(&w->idle, __ATOMIC_RELAXED))
+		return;
+	pthread_mutex_lock(&w->streams_lock);
+	if (w->nthreads < THREADS_MAX && start_thread(extra_thread, w) == 0)
+		w->nthreads++;
+	pthread_mutex_unlock(&w->streams_lock);
 }
 
 static int open_root(void)
@@ -266,16 +289,30 @@ static int configure(struct worker *w, int argc, char **argv)
 	w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_mutex_init(&w->inplace, NULL);
-	struct epoll_event ev = { .events = EPOLLIN | EPOLLONESHOT, .data.fd = w->control_fd };
+	pthread_mutex_init(&w->cwd, NULL);
+	pthread_mutex_init(&w->streams_lock, NULL);
+	w->nthreads = THREADS_BASE;
 	if (w->root_fd < 0 || w->epoll_fd < 0 ||
-		epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, w->control_fd, &ev) < 0)
+		wait_for(w, EPOLL_CTL_ADD, w->control_fd, EVENT_FD, NULL) < 0)
 		return -1;
 	return 0;
+}
+
+/* Each open file of a client is one of ours. */
+static void allow_files(void)
+{
+	struct rlimit l;
+
+	if (getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_cur >= FILES_HANDLES_MAX + 512)
+		return;
+	l.rlim_cur = l.rlim_max < 16384 ? l.rlim_max : 16384;
+	(void)setrlimit(RLIMIT_NOFILE, &l); /* fewer then */
 }
 
 static void settle(void)
 {
 	umask(0);
+	allow_files();
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
 	(void)fcntl(WORKER_CONTROL_FD, F_SETFD, FD_CLOEXEC);
@@ -295,15 +332,13 @@ static void harden(struct worker *w)
 int main(int argc, char **argv)
 {
 	struct worker *w = calloc(1, sizeof(*w));
-	pthread_t t;
 
 	settle();
 	if (!w || configure(w, argc, argv) < 0)
 		return 1;
 	harden(w);
-	if (pthread_create(&t, NULL, second_thread, w) != 0)
+	if (start_thread(second_thread, w) < 0)
 		return 1;
-	loop(w);
-	handle_close_all(w);
-	_exit(0);
+	(void)loop(w, false);
+	finish(w);
 }

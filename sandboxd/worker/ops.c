@@ -11,7 +11,9 @@ enum need {
 	PATH_OR_HANDLE = 4,
 	PATH2_OR_HANDLE2 = 8,
 	HANDLE = 16,
-	NAME2 = 32
+	NAME2 = 32,
+	FRONT = 64,  /* only from the front */
+	STREAM = 128 /* only on a stream */
 };
 
 static const struct op {
@@ -42,12 +44,16 @@ static const struct op {
 	[FILES_XATTR_REMOVE] = { op_xattr_remove, PATH_OR_HANDLE | NAME2 },
 	[FILES_STATFS] = { op_statfs, PATH },
 	[FILES_SEEK] = { op_seek, HANDLE },
-	[FILES_PUT] = { op_put, PATH },
-	[FILES_PUT_BEGIN] = { op_put_begin, PATH },
-	[FILES_PUT_DATA] = { op_put_data, HANDLE },
-	[FILES_PUT_COMMIT] = { op_put_commit, HANDLE },
-	[FILES_PUT_ABORT] = { op_put_abort, HANDLE },
-	[FILES_EXPIRED] = { op_expired, 0 },
+	[FILES_PUT] = { op_put, PATH | FRONT },
+	[FILES_PUT_BEGIN] = { op_put_begin, PATH | FRONT },
+	[FILES_PUT_DATA] = { op_put_data, HANDLE | FRONT },
+	[FILES_PUT_COMMIT] = { op_put_commit, HANDLE | FRONT },
+	[FILES_PUT_ABORT] = { op_put_abort, HANDLE | FRONT },
+	[FILES_EXPIRED] = { op_expired, FRONT },
+	[FILES_ACTIVITY] = { op_activity, FRONT },
+	[FILES_HELLO] = { op_hello, STREAM },
+	[FILES_WATCH] = { op_watch, PATH | STREAM },
+	[FILES_UNWATCH] = { op_unwatch, HANDLE | STREAM },
 };
 
 static bool has(const struct job *j, unsigned need)
@@ -67,15 +73,48 @@ static bool has(const struct job *j, unsigned need)
 	return !(need & PATH2_OR_HANDLE2) || q->handle2 || j->path2[0] == '/';
 }
 
+/* The front cleans the paths that it sends; a client's are looked at here. */
+static bool clean(const char *p)
+{
+	for (; *p == '/'; p += strcspn(p, "/")) {
+		size_t n = strcspn(++p, "/");
+		if (n == 0 || (n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
+			return false;
+	}
+	return true;
+}
+
+static int64_t stream_check(const struct job *j, const struct op *op)
+{
+	if (op->need & FRONT)
+		return -ENOSYS;
+	if (j->q.flags & ~(unsigned)FILES_FLAGS_ALL)
+		return -EINVAL;
+	if ((strcmp(j->path, "/") && !clean(j->path)) ||
+		(!(op->need & NAME2) && strcmp(j->path2, "/") && !clean(j->path2)))
+		return -EINVAL;
+	return 0;
+}
+
 int64_t job_run(struct job *j)
 {
 	const struct op *op;
+	int64_t r = 0;
 
-	if (j->f.op == 0 || j->f.op >= FILES_OP_COUNT)
+	if (j->f.op == 0 || j->f.op >= FILES_OP_COUNT || !ops[j->f.op].fn)
 		return -ENOSYS;
 	op = &ops[j->f.op];
-	if (!op->fn || !has(j, op->need))
+	if (j->stream)
+		r = stream_check(j, op);
+	else if (op->need & STREAM)
+		r = -ENOSYS;
+	if (r < 0)
+		return r;
+	if (!has(j, op->need))
 		return -EINVAL;
 	handle_heard(j->w, j->q.client);
-	return op->fn(j);
+	r = op->fn(j);
+	if (j->stream && r >= 0)
+		closed_record(j, r);
+	return r;
 }

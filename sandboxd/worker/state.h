@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What the parts of the worker share. One struct worker; two threads serve connections, each with
- * one struct job at a time. Functions return values >= 0 or -errno (or -FILES_E_*), as on the wire.
- */
+/* What the parts of the worker share. One struct worker; two threads (more while there are connections
+ * of sbx-fs/1) serve connections, each with one struct job at a time. Functions return values >= 0
+ * or -errno (or -FILES_E_*), as on the wire. */
 #ifndef SANDBOXD_WORKER_STATE_H
 #define SANDBOXD_WORKER_STATE_H
 
@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 
 struct put;
 struct handle {
@@ -37,12 +38,43 @@ struct client {
 	int64_t heard_ms;
 	unsigned handles;
 };
+/* Something that the front will put into the event log. */
 struct closed {
 	char *path;
 	uint64_t bytes_read, bytes_written;
-	bool changed;
+	uint32_t flags; /* FILES_REP_CREATED, _REMOVED */
 };
-#define CLOSED_MAX 256
+#define CLOSED_MAX   8192
+#define THREADS_BASE 2
+#define THREADS_MAX  8
+#define STREAM_BUSY  4 /* threads inside one stream: half of all */
+#define STREAMS_BUSY 6 /* inside all streams: the front's requests keep two */
+
+/* A connection of sbx-fs/1; stream.c has the rules. */
+struct stream {
+	/* fixed */
+	unsigned slot;
+	uint32_t gen;
+	int fd, ctl;             /* the client's connection; the one that ADOPT came on */
+	uint64_t client;
+	struct proto_frame adopt; /* to answer at the end */
+	pthread_mutex_t send;    /* writing to fd, reading ino, the two below */
+	int ino;                 /* inotify; -1 before the first WATCH; atomic */
+	bool greeted;            /* of the thread that reads */
+	int last_wd;
+	/* under worker.streams_lock */
+	pthread_cond_t done; /* a request was answered */
+	unsigned inside;     /* threads that read, work or send for it */
+	unsigned queued;     /* of these: ordered ones that wait for their turn */
+	unsigned watches;
+	bool parked; /* not read on, for want of room */
+	bool untold; /* the same for changes */
+	bool over, ctl_gone;
+	uint64_t serial;
+	struct turn {
+		uint64_t serial, handle, handle2; /* serial 0: free */
+	} turns[STREAM_BUSY];
+};
 
 struct worker {
 	/* fixed after the start */
@@ -62,14 +94,27 @@ struct worker {
 	unsigned nclients, nhandles;
 	uint64_t serial;
 	unsigned next_slot;
-	struct closed closed[CLOSED_MAX];
-	unsigned nclosed;
+	struct closed *closed;
+	unsigned nclosed, closed_room;
+	uint64_t closed_lost;
 	int64_t swept_ms;
 	unsigned nconns;
+	/* atomic */
+	unsigned idle;    /* threads that wait for work */
+	unsigned watches; /* of all streams */
+	uint64_t uses;    /* FILES_USE requests */
+	pthread_mutex_t cwd;
+	pthread_mutex_t streams_lock; /* the four below; never held over a blocking call */
+	struct stream *streams[FS_CONNS_MAX];
+	unsigned nstreams, nthreads, inside;
+	uint32_t stream_gen;
 };
 
 struct job {
 	struct worker *w;
+	struct stream *stream; /* NULL: the front's own request */
+	bool holds_send;       /* of stream: its answer must be the next thing sent */
+	bool starts;           /* of stream: HELLO went well */
 	struct proto_frame f;
 	struct files_req q;
 	char path[FILES_PATH_MAX], path2[FILES_PATH_MAX];
@@ -78,7 +123,36 @@ struct job {
 	char *out; /* FILES_DATA_MAX bytes */
 	size_t out_len;
 };
+struct buffers {
+	char *in, *out;
+	bool large; /* much of them is in use: given back when there is nothing to do */
+};
 typedef int64_t op_fn(struct job *j);
+
+/* main.c */
+enum event_kind { EVENT_FD, EVENT_STREAM, EVENT_CHANGES, EVENT_CONTROL }; /* EVENT_FD: the front's */
+int wait_for(struct worker *w, int op, int fd, enum event_kind kind, const struct stream *s);
+void thread_wanted(struct worker *w); /* starts another one, if none is idle */
+void end_connection(struct worker *w, int fd);
+
+/* wire.c: requests and answers. Nothing moving for FS_PROGRESS_SECS is an end. s: NULL
+ * for the front's. Before wire_read a job has its worker and stream. */
+/* 1, 0: clean end before a request, -1: of no use any more. *ret_fd: what came along, or -1. */
+int wire_read(int fd, struct job *j, char *in, int *ret_fd);
+bool wire_answer(int fd, struct job *j, int64_t value);
+bool wire_send(struct worker *w, const struct stream *s, int fd, struct iovec *v, size_t n); /* changes v */
+
+/* stream.c */
+int stream_adopt(struct worker *w, struct job *j, int fd, int ctl); /* both are taken, but on error */
+void stream_event(struct worker *w, uint64_t data, struct buffers *b);
+void streams_heard(struct worker *w);
+bool streams_starve(struct worker *w); /* does one wait that has no thread at all? */
+op_fn op_hello, op_activity;
+
+/* watch.c; `send` held: */
+bool watch_drain(struct worker *w, struct stream *s); /* false: the connection is of no use */
+void watch_close(struct worker *w, struct stream *s);
+op_fn op_watch, op_unwatch;
 
 /* ops.c */
 int64_t job_run(struct job *j);
@@ -111,6 +185,11 @@ void handle_close(struct worker *w, struct handle *h, bool tell);
 void handle_sweep(struct worker *w);
 void handle_heard(struct worker *w, uint64_t client);
 void handle_close_all(struct worker *w);
+
+/* closed.c */
+/* Takes `path`, which may be NULL. */
+void closed_add(struct worker *w, char *path, uint64_t read, uint64_t written, uint32_t flags);
+void closed_record(struct job *j, int64_t value); /* what a stream's request has done */
 int64_t op_expired(struct job *j);
 
 /* put.c */

@@ -122,7 +122,7 @@ static void every_route_of_a_sandbox_knows_no_unknown_one(void **state)
 			continue;
 		a = rig_send(*state, method_words[routes[i].method],
 			rig_path("%s?path=/a&port=1", fill(&routes[i], NOBODY)),
-			"Connection: Upgrade\r\nUpgrade: sbx-stream/1\r\n", NULL, NULL, 0);
+			"Connection: Upgrade\r\nUpgrade: sbx-stream/1, sbx-fs/1\r\n", NULL, NULL, 0);
 		if (a.status != 404 && a.status != 501)
 			print_error("%s\n", routes[i].name);
 		assert_true(a.status == 404 || a.status == 501);

@@ -38,10 +38,10 @@ static int files_entry(void *arg, const struct guestfs_entry *en, struct err *e)
 }
 
 static void files_expired(
-	void *arg, const char *path, uint64_t read, uint64_t written, bool changed)
+	void *arg, const char *path, uint64_t read, uint64_t written, unsigned flags)
 {
 	(void)arg;
-	(void)changed;
+	(void)flags;
 	promise(strlen(path) < FILES_PATH_MAX && read <= INT64_MAX && written <= INT64_MAX);
 }
 

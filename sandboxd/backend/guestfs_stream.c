@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT */
+/* Streams: a client's connection is given to the worker, which serves it until it ends. The request
+ * that gives it is answered then, so the wait for that answer is the life of the stream here. What
+ * happened on streams is asked for once a second, by whichever of a sandbox's streams comes first. */
+#include "sandboxd/backend/guestfs_check.h"
+
+#include "common/base/log.h"
+#include "common/sys/fd.h"
+
+#include <poll.h>
+#include <string.h>
+#include <time.h>
+
+#define ASK_MS 1000
+
+static int64_t mono_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+bool guestfs_stream_begin(struct guestfs *fs)
+{
+	struct guestfs_streams *s = guestfs_streams_of(fs);
+	bool room;
+
+	pthread_mutex_lock(&s->lock);
+	room = s->n < FS_CONNS_MAX;
+	s->n += room;
+	pthread_mutex_unlock(&s->lock);
+	return room;
+}
+
+void guestfs_stream_end(struct guestfs *fs)
+{
+	struct guestfs_streams *s = guestfs_streams_of(fs);
+
+	pthread_mutex_lock(&s->lock);
+	s->n--;
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* A worker's count that falls makes no use. */
+static bool take_uses(struct guestfs_streams *s, const struct guestfs_result *r, uint64_t *ret_lost)
+{
+	bool used;
+
+	pthread_mutex_lock(&s->lock);
+	used = (uint64_t)r->value > s->uses;
+	s->uses = (uint64_t)r->value;
+	*ret_lost = r->offset > s->lost ? r->offset - s->lost : 0;
+	s->lost = r->offset;
+	pthread_mutex_unlock(&s->lock);
+	return used;
+}
+
+/* True: there is more to fetch. */
+static bool ask(struct guestfs *fs, const struct guestfs_watch *w)
+{
+	struct guestfs_args none = { .client = 0 };
+	struct guestfs_result r;
+	uint64_t lost;
+	bool more;
+
+	if (guestfs_call(fs, FILES_ACTIVITY, &none, &r, NULL) < 0)
+		return false;
+	if (take_uses(guestfs_streams_of(fs), &r, &lost))
+		w->used(w->arg);
+	if (lost)
+		log_warn("more happened to a sandbox's files than its log could take lost=%llu",
+			(unsigned long long)lost);
+	guestfs_tell_done(&r, w->each, w->arg);
+	more = r.data_len > FILES_EXPIRED_MAX / 2;
+	guestfs_result_free(&r);
+	return more;
+}
+
+static bool due(struct guestfs_streams *s)
+{
+	int64_t now = mono_ms();
+	bool yes;
+
+	pthread_mutex_lock(&s->lock);
+	yes = now - s->asked_ms >= ASK_MS / 2;
+	if (yes)
+		s->asked_ms = now;
+	pthread_mutex_unlock(&s->lock);
+	return yes;
+}
+
+static int give(int conn, uint64_t client, int fd, uint64_t tag)
+{
+	struct {
+		struct proto_frame f;
+		struct files_req q;
+	} m = { .f = { .op = FILES_ADOPT, .tag = tag, .len = sizeof(m.q) },
+		.q = { .client = client } };
+
+	return fd_send_msg(conn, &m, sizeof(m), &fd, 1);
+}
+
+int guestfs_stream(struct guestfs *fs, uint64_t client, int fd, const struct guestfs_watch *w,
+	struct err *e)
+{
+	struct guestfs_args none = { .client = client };
+	struct guestfs_conn *c;
+	struct proto_frame f;
+	struct files_rep rep;
+	uint64_t tag;
+	int conn, r;
+
+	if (guestfs_take(fs, &c, &conn, &tag, e) < 0)
+		return -1;
+	if (give(conn, client, fd, tag) < 0) {
+		guestfs_give(fs, c, false);
+		return err_set(e, ERR_UNAVAILABLE, "the sandbox's files do not answer");
+	}
+	while (!fd_wait(conn, POLLIN, ASK_MS))
+		if (due(guestfs_streams_of(fs)))
+			while (ask(fs, w))
+				;
+	r = guestfs_head(fs, conn, FILES_ADOPT, tag, 0, &f, &rep, e);
+	guestfs_give(fs, c, r >= 0);
+	if (r > 0)
+		return guestfs_refused(f.value, FILES_ADOPT, &none, e);
+	while (r == 0 && ask(fs, w))
+		;
+	return r;
+}
