@@ -20,7 +20,8 @@
 struct record {
 	uint32_t magic, block;
 	uint64_t generation;
-	int32_t shim_pid, pad; /* 0 while it is being made */
+	int32_t shim_pid; /* 0 while it is being made */
+	uint32_t volumes; /* some that it may write: flushed at its end */
 	uint64_t shim_start;   /* its start time, so that a pid used again is not taken for it */
 	char boot[40];
 	int64_t disk_mb;

@@ -23,6 +23,7 @@ static int write_record(const struct build_env *env, const struct claim *c,
 		.generation = c->generation,
 		.shim_pid = from->shim_pid,
 		.disk_mb = c->disk_mb,
+		.volumes = c->volumes,
 		.shim_start = pid_start_time(from->shim_pid) };
 	char pool[BOX_NAME_MAX];
 	int r;

@@ -10,6 +10,7 @@ struct claim {
 	uint8_t secret[16];
 	uint64_t generation;
 	int64_t cpu_milli, memory_mb, disk_mb;
+	bool volumes; /* some that it may write */
 };
 struct claim_from {
 	uint32_t block;

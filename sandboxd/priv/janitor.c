@@ -9,10 +9,22 @@
 #include <string.h>
 #include <sys/socket.h>
 
+/* A volume on a file system of its own is flushed as that goes; the others share one that stays. */
+static void flush_volumes(const struct build_env *env, const char *id)
+{
+	struct record box;
+
+	if (record_read(env->boxes, id, &box) == 0 && box.volumes &&
+		env->areas.provider != &area_loop)
+		(void)syncfs(env->areas.areas);
+}
+
 static void clear_files(const struct build_env *env, const char *id)
 {
-	int r = area_remove(&env->areas, id);
+	int r;
 
+	flush_volumes(env, id);
+	r = area_remove(&env->areas, id);
 	if (r < 0)
 		fprintf(stderr, "<warn> sbx-priv: disk area of %s stays: %s\n", id, strerror(-r));
 	/* The record last: as long as anything is left, the next sweep finds it. */
