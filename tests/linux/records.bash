@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 # A server of its own for tests of snapshots and volumes, and what its records and its disk say.
+# SBX_DISK_PROVIDER=loop: on other disks than the first choice.
 
 records_setup() {
 	[ "$(id -u)" = 0 ] || skip "needs root"
@@ -28,7 +29,8 @@ server_up() { [ "$(curl -sS --max-time 20 --unix-socket "$D/sock" -o /dev/null -
 # Without a network: what is tested here is not that.
 start() { # [FLAGS...]: FAULT=point kills or stops it there; LIMITS: of the policy
 	(umask 077; echo "{\"limits\":{${LIMITS:-}},\"network\":{\"default\":{\"mode\":\"none\"},\"ceiling\":\"none\"}}" >"$D/policy")
-	SBX_FAULT=${FAULT:-} "$O/bin/sandboxd" --listen "unix://$D/sock" --state-dir "$D/state" --policy "$D/policy" "$@" 2>>"$D/log" 3>&- &
+	SBX_FAULT=${FAULT:-} "$O/bin/sandboxd" --listen "unix://$D/sock" --state-dir "$D/state" --policy "$D/policy" \
+		${SBX_DISK_PROVIDER:+--disk-provider "$SBX_DISK_PROVIDER"} "$@" 2>>"$D/log" 3>&- &
 	SRV=$!
 	for _ in $(seq 600); do
 		server_up && return 0
