@@ -253,10 +253,10 @@ def bomb(lay):
 
 
 def crowd(lay):
-    """Two hundred thousand entries."""
+    """A hundred thousand entries."""
     t = Tar()
     t.dir("crowd")
-    for i in range(200000):
+    for i in range(100000):
         if i % 1000 == 0:
             t.dir("crowd/%d" % (i // 1000))
         t.put("crowd/%d/%d" % (i // 1000, i))
