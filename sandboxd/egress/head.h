@@ -31,6 +31,7 @@ struct http {
 	enum http_phase phase;
 	uint64_t left;     /* bytes of the body or of the chunk */
 	unsigned requests; /* heads seen */
+	size_t scanned;    /* of a head that is not whole yet: its end is not in there */
 };
 enum upgrade { UPGRADE_NONE, UPGRADE_WEBSOCKET, UPGRADE_OTHER };
 struct http_head {

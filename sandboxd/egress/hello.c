@@ -6,14 +6,14 @@
 
 #include <errno.h>
 #include <string.h>
+#include <strings.h>
 
 #define RECORD_HANDSHAKE 22
 #define CLIENT_HELLO     1
 #define EXT_SERVER_NAME  0
 #define EXT_ECH          0xfe0d
 #define EXT_ESNI         0xffce
-#define LINE_MAX_SNIFFED 8192
-#define METHOD_MAX       32
+#define LINE_SNIFFED     8192 /* longer ones are for the HTTP reader to refuse */
 
 struct cursor {
 	const uint8_t *p, *end;
@@ -127,26 +127,35 @@ static bool token_char(uint8_t c)
 	       (c && strchr("!#$%&'*+-.^_`|~", c));
 }
 
-/* "TOKEN something HTTP/" up to the end of the line, empty lines before it skipped as servers do.
- */
+static bool space(uint8_t c)
+{
+	return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+static bool says_http(const uint8_t *b, size_t n)
+{
+	for (size_t i = 0; i + 5 <= n; i++)
+		if ((b[i] | 32) == 'h' && strncasecmp((const char *)b + i, "http/", 5) == 0)
+			return true;
+	return false;
+}
+
+/* A first line that the most lenient of servers could take for a request: space before it, any word
+ * as a method, any length. What cannot be one is told as early as possible. */
 static enum sniff sniff_line(const uint8_t *b, size_t n)
 {
-	size_t i = 0, word;
+	size_t i = 0, end;
 
-	while (i < n && (b[i] == '\r' || b[i] == '\n'))
+	while (i < n && space(b[i]))
 		i++;
-	for (word = i; i < n && token_char(b[i]); i++)
-		;
-	if (i - word > METHOD_MAX)
+	if (i < n && !token_char(b[i]))
 		return SNIFF_OTHER;
-	if (i == n)
-		return n < LINE_MAX_SNIFFED ? SNIFF_MORE : SNIFF_OTHER;
-	if (i == word || (b[i] != ' ' && b[i] != '\t'))
-		return SNIFF_OTHER;
-	const uint8_t *eol = memchr(b + i, '\n', n - i);
-	if (memmem(b + i, eol ? (size_t)(eol - b) - i : n - i, "HTTP/", 5))
+	for (end = i; end < n && b[end] != '\n'; end++)
+		if ((b[end] < ' ' && !space(b[end])) || b[end] == 127)
+			return SNIFF_OTHER;
+	if (says_http(b + i, end - i) || (end == n && n >= LINE_SNIFFED))
 		return SNIFF_HTTP;
-	return eol || n >= LINE_MAX_SNIFFED ? SNIFF_OTHER : SNIFF_MORE;
+	return end == n ? SNIFF_MORE : SNIFF_OTHER;
 }
 
 enum sniff sniff(const uint8_t *b, size_t n)

@@ -254,7 +254,9 @@ static int64_t feed_head(struct http *h, const uint8_t *b, size_t n, struct http
 
 	while (skip + 1 < n && b[skip] == '\r' && b[skip + 1] == '\n')
 		skip += 2;
-	const uint8_t *end = memmem(b + skip, n - skip, "\r\n\r\n", 4);
+	size_t from = h->scanned > skip + 3 ? h->scanned - 3 : skip;
+	const uint8_t *end = memmem(b + from, n - from, "\r\n\r\n", 4);
+	h->scanned = end ? 0 : n;
 	if (!end)
 		return n >= HEAD_MAX ? -EMSGSIZE : 0;
 	struct text t = { (const char *)b + skip, (size_t)(end + 4 - b) - skip };

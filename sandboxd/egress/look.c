@@ -155,17 +155,13 @@ bool look(struct egress *g, struct conn *c)
 	return false;
 }
 
+/* What could still become a request is not let through half: the other half would be unseen. */
 bool look_late(struct egress *g, struct conn *c)
 {
-	/* Elsewhere than on the web's ports a line that never ends is just a line. */
-	if (!c->web && c->way == WAY_SNIFF && sniff(c->buf, c->len) == SNIFF_MORE) {
-		if (!raw(g, c))
-			return false;
-		relay_run(g, c);
-		return c->guest.fd >= 0;
-	}
-	conn_refuse(g, c, WHY_UNNAMED, NULL);
-	return false;
+	if (!unclear(g, c, WHY_UNNAMED))
+		return false;
+	relay_run(g, c);
+	return c->guest.fd >= 0;
 }
 
 int look_at_answer(struct egress *g, struct conn *c, const uint8_t *b, size_t n)

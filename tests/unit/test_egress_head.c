@@ -32,7 +32,15 @@ static void the_protocol_is_guessed(void **state)
 		{ "\x00\x01", 2, SNIFF_OTHER },
 		{ "{\"a\":1}\n", 0, SNIFF_OTHER },
 		{ "EHLO x\r\n", 0, SNIFF_OTHER },
-		{ "AVERYLONGWORDTHATISNOMETHODATALLANYWHERE", 0, SNIFF_OTHER },
+		{ "AVERYLONGWORDTHATSOMEMAYTAKEFORAMETHOD", 0, SNIFF_MORE },
+		{ "AVERYLONGWORDTHATSOMEMAYTAKEFORAMETHOD / HTTP/1.1\r\n", 0, SNIFF_HTTP },
+		{ " GET / HTTP/1.1\r\n", 0, SNIFF_HTTP },
+		{ "\n\t GET\v/ http/1.1\n", 0, SNIFF_HTTP },
+		{ "GET / HTTP/1.1", 0, SNIFF_HTTP },
+		{ "AMQP\x00\x00\x09\x01", 8, SNIFF_OTHER },
+		{ "0032git-upload-pack /x\x00", 23, SNIFF_OTHER },
+		{ "PING", 0, SNIFF_MORE },
+		{ "*1\r\n$4\r\nPING\r\n", 0, SNIFF_OTHER },
 	};
 
 	(void)state;
