@@ -120,8 +120,14 @@ static void close_run_dir(struct sandbox *s)
 /* What no caller has to wait for: connections, descriptors, the run folder, the eldest. */
 static void clean_up(struct sandbox *s)
 {
+	bool ended;
+
 	lifetime_free_guest(s);
-	sandbox_drop_chain(s);
+	pthread_mutex_lock(&s->lock);
+	ended = s->ended;
+	pthread_mutex_unlock(&s->lock);
+	if (ended)
+		sandbox_drop_chain(s);
 	if (!sandbox_clean_run_dir(s, false))
 		close_run_dir(s);
 	lifetime_forget(s->core);
