@@ -31,7 +31,7 @@ $(O)/bench/peer: $(O)/guest/tests/bench/peer.o
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(MUSL) $(GUEST_LDFLAGS) -o $@ $^
-$(O)/soak/soak: $(O)/obj/tests/soak/soak.o $(O)/lib/libsbx.a
+$(O)/soak/soak: $(call objs,tests/soak) $(O)/lib/libsbx.a
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_client)
