@@ -66,6 +66,13 @@ $(O)/tests/linux/root/sbx-priv $(O)/tests/linux/bare/sbx-priv $(O)/tests/linux/r
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_priv)
 	$(Q)for p in shim init worker egress; do ln -sf ../../../bin/sbx-$$p $(@D)/sbx-$$p; done
-tests-build: $(TEST_BINS) $(O)/tests/linux/attack $(O)/tests/linux/poke $(O)/tests/linux/root/sbx-priv $(O)/tests/linux/bare/sbx-priv \
+# The file worker with the sanitizers of this build (the product's is static and has none), for the
+# tests that start a worker of their own.
+SAN_BINS := $(if $(SAN),$(O)/tests/san/sbx-worker)
+$(O)/tests/san/sbx-worker: $(call objs,sandboxd/worker common/sys tests/san)
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -lpthread
+tests-build: $(SAN_BINS) $(TEST_BINS) $(O)/tests/linux/attack $(O)/tests/linux/poke $(O)/tests/linux/root/sbx-priv $(O)/tests/linux/bare/sbx-priv \
 	$(O)/tests/linux/redirect/sbx-priv
 .SECONDARY:

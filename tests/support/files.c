@@ -17,19 +17,25 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* <build>/tests/<kind>/test_x stands beside <build>/bin. */
+/* <build>/tests/<kind>/test_x stands beside <build>/bin, and beside the worker with sanitizers if
+ * this is such a build. */
 static void worker_path(char *out, size_t size)
 {
 	char self[PATH_MAX];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	const char *dir = getenv("SBX_LIBEXEC");
+	char *tests;
 
 	assert_true(n > 0);
 	self[n] = '\0';
+	tests = dirname(dirname(self));
+	snprintf(out, size, "%s/san/sbx-worker", tests);
+	if (access(out, X_OK) == 0)
+		return;
 	if (dir)
 		snprintf(out, size, "%s/sbx-worker", dir);
 	else
-		snprintf(out, size, "%s/bin/sbx-worker", dirname(dirname(dirname(self))));
+		snprintf(out, size, "%s/bin/sbx-worker", dirname(tests));
 }
 
 static void become_worker(
