@@ -128,6 +128,8 @@ static int destroy(struct backend *b, const char *id, struct err *e)
 	while (w->hold_end)
 		pthread_cond_wait(&w->cond, &w->lock);
 	pthread_mutex_unlock(&w->lock);
+	if (count_down(&w->fail_ends, e) < 0)
+		return -1;
 	return fake_backend.destroy(b, id, e);
 }
 
@@ -201,7 +203,7 @@ void double_open(struct double_rig *r)
 	memset(w->layers, 0, sizeof(w->layers));
 	memset(w->volumes, 0, sizeof(w->volumes));
 	w->hold = w->hold_end = false;
-	w->fail_snapshots = w->fail_volumes = w->fail_creates = 0;
+	w->fail_snapshots = w->fail_volumes = w->fail_creates = w->fail_ends = 0;
 	w->under_way = w->most = w->taken = 0;
 	start(r);
 }

@@ -18,7 +18,7 @@ struct double_world {
 	bool hold;               /* snapshots wait until it is cleared */
 	bool hold_end;           /* ends of sandboxes wait */
 	int fail_snapshots;      /* so many fail */
-	int fail_volumes, fail_creates;
+	int fail_volumes, fail_creates, fail_ends;
 	unsigned under_way, most, taken; /* snapshots */
 	bool layers[DOUBLE_MAX], volumes[DOUBLE_MAX]; /* that are there, by number */
 	bool keep_layers[DOUBLE_MAX], keep_volumes[DOUBLE_MAX]; /* named before the last sweep */

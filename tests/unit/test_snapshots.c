@@ -416,6 +416,27 @@ static void layers_live_as_long_as_somebody_stands_on_them(void **state)
 	wait_layers(0);
 }
 
+static void they_stay_below_one_that_could_not_be_ended(void **state)
+{
+	struct sandbox *s = double_sandbox(&rig, NULL), *fork;
+	char id[SNP_ID_MAX];
+
+	(void)state;
+	assert_int_equal(take(s, id), ERR_NONE);
+	assert_int_equal(fork_of(id, (struct create_body){ 0 }, &fork), ERR_NONE);
+	assert_int_equal(snapshot_delete(rig.core, id, NULL), 0);
+	w->fail_ends = 1;
+	assert_int_equal(sandbox_terminate(fork, "request", NULL), -1);
+	/* what is cleaned up after an end is cleaned up by now, and a layer that nobody needs gone */
+	assert_int_equal(take(s, id), ERR_NONE);
+	assert_int_equal(snapshot_delete(rig.core, id, NULL), 0);
+	wait_layers(1);
+	assert_int_equal(sandbox_terminate(fork, "request", NULL), 0);
+	wait_layers(0);
+	sandbox_unref(fork);
+	end(s);
+}
+
 #define FORKS 20
 static struct sandbox *forks[FORKS];
 static enum err_code codes[FORKS];
@@ -681,6 +702,7 @@ int main(void)
 		T(a_fork_of_a_fork_stands_on_both),
 		T(a_chain_that_is_full_is_said_so),
 		T(layers_live_as_long_as_somebody_stands_on_them),
+		T(they_stay_below_one_that_could_not_be_ended),
 		T(many_forks_at_once_while_the_snapshot_is_deleted),
 		T(schedules_are_checked),
 		T(whoever_counts_never_finds_more_than_are_kept),

@@ -221,6 +221,22 @@ static void a_volume_is_free_when_no_process_of_its_holder_runs(void **state)
 	sandbox_unref(s);
 }
 
+static void a_holder_that_could_not_be_ended_holds_on(void **state)
+{
+	struct sandbox *s, *next;
+
+	(void)state;
+	make("v", 1);
+	assert_int_equal(mount("v", false, &s), ERR_NONE);
+	w->fail_ends = 1;
+	assert_int_equal(sandbox_terminate(s, "request", NULL), -1);
+	assert_string_equal(holder("v"), s->id);
+	assert_int_equal(mount("v", false, &next), ERR_CONFLICT);
+	end(s);
+	assert_int_equal(mount("v", false, &next), ERR_NONE);
+	end(next);
+}
+
 #define RACERS 8
 static struct sandbox *got[RACERS];
 static enum err_code codes[RACERS];
@@ -385,6 +401,7 @@ int main(void)
 		T(one_writer_or_many_readers),
 		T(a_create_that_fails_gives_its_volume_back),
 		T(a_volume_is_free_when_no_process_of_its_holder_runs),
+		T(a_holder_that_could_not_be_ended_holds_on),
 		T(of_many_creates_for_one_volume_one_gets_it),
 		T(of_many_that_make_one_volume_one_does),
 		T(volumes_survive_and_their_holders_are_what_there_is),
