@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* One thread that sends collected writes which nobody waits for, and says a word to the server about
  * each sandbox with open files before it takes their handles for dead. */
+#include "sbxfs/fs1.h"
 #include "sbxfs/remote.h"
 #include "sbxfs/treefs.h"
 
@@ -181,6 +182,7 @@ static void *flusher_main(void *arg)
 		send_late(fl);
 		if (now_ms() >= alive_ms) {
 			say_alive(fl);
+			fs1_tidy(fl->m);
 			alive_ms = now_ms() + ALIVE_SECS * 1000;
 		}
 	} while (!stop);

@@ -37,12 +37,11 @@ struct listing *listing_ref(struct listing *l)
 	return l;
 }
 
-static int add_entry(void *arg, const char *name, json_t *attr)
+static int add_entry(void *arg, const char *name, struct tree_attr *attr)
 {
 	struct maker *m = arg;
 	struct listing *l = m->l;
 	struct listed_file *e;
-	int rc;
 
 	if (l->n >= m->max)
 		return -E2BIG;
@@ -54,14 +53,11 @@ static int add_entry(void *arg, const char *name, json_t *attr)
 		l->v = e;
 	}
 	e = &l->v[l->n];
-	rc = tree_attr_of(m->q, attr, &e->attr);
-	if (rc < 0)
-		return rc;
 	e->name = strdup(name);
-	if (!e->name) {
-		tree_attr_fini(&e->attr);
+	if (!e->name)
 		return -ENOMEM;
-	}
+	e->attr = *attr;
+	attr->target = NULL;
 	l->n++;
 	return 0;
 }
@@ -97,7 +93,7 @@ int listing_fetch(struct req *q, struct inode *dir, size_t max, struct listing *
 	m.l->changes = atomic_load(&q->m->tree_changes);
 	rc = tree_path(q, dir, NULL, path);
 	if (rc == 0)
-		rc = wire_list(q, dir->box, path, add_entry, &m);
+		rc = wire_list(q, dir->box, path, add_entry, &m, &m.l->stamp);
 	if (rc == 0)
 		rc = sort(m.l);
 	if (rc < 0) {

@@ -16,6 +16,7 @@ struct listed_file {
 struct listing {
 	atomic_uint refs;
 	uint64_t at_ms, gen, changes;
+	struct tree_stamp stamp;
 	size_t n;
 	struct listed_file *v;  /* in the server's order */
 	struct listed_file **sorted;

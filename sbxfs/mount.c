@@ -6,6 +6,7 @@
 #include "sbxfs/draft.h"
 #include "sbxfs/errlog.h"
 #include "sbxfs/feed.h"
+#include "sbxfs/fs1.h"
 #include "sbxfs/handle.h"
 #include "sbxfs/inode.h"
 #include "sbxfs/pool.h"
@@ -83,6 +84,8 @@ int mount_init(struct mount *m, const struct options *opt, struct sbx *sbx)
 	if (rc == 0)
 		rc = feeds_new(m, &m->feeds);
 	if (rc == 0)
+		rc = fs1_new(m, &m->fs1);
+	if (rc == 0)
 		rc = flusher_new(m, &m->flusher);
 	if (rc == 0)
 		rc = ports_new(m, &m->ports);
@@ -113,6 +116,7 @@ void mount_fini(struct mount *m)
 	mount_stop(m);
 	handles_free(m);
 	flusher_free(m->flusher);
+	fs1_free(m->fs1);
 	watch_free(m->watch);
 	ports_free(m->ports);
 	snaps_free(m->snaps);

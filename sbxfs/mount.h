@@ -31,17 +31,23 @@ struct flusher;
 struct watch;
 struct ports;
 struct snaps;
+struct fs1;
 
 enum ids_mode { IDS_RAW, IDS_MAP };
+enum proto_mode { PROTO_HTTP, PROTO_AUTO };
+enum cache_mode { CACHE_WATCH, CACHE_STRICT, CACHE_FIXED };
 enum links_mode { LINKS_CONFINE, LINKS_REFUSE, LINKS_EXACT };
 
 /* Written once, before the first thread. */
 struct options {
 	char *endpoint, *token_file, *ca_file, *mountpoint, *source;
 	char *sbx;       /* absolute path of the sbx program, for bin/PROGRAM */
-	char *ids_word, *links_word, *gid_word, *use_word;
+	char *ids_word, *links_word, *gid_word, *use_word, *proto_word, *cache_word;
 	enum ids_mode ids;
 	enum links_mode links;
+	enum proto_mode proto;
+	enum cache_mode cache;
+	double cache_secs;
 	uid_t owner;     /* who mounted */
 	gid_t gid;       /* group that may use the mount; owner's own without has_gid */
 	bool has_gid, use_all;
@@ -63,6 +69,7 @@ struct mount {
 	struct watch *watch;
 	struct ports *ports;
 	struct snaps *snaps;
+	struct fs1 *fs1;
 	struct timespec started;
 	char client[40]; /* names this mount to the server, so that its handles live */
 

@@ -22,12 +22,11 @@ struct names {
 	const char *box;
 };
 
-static int bin_entry(void *arg, const char *name, json_t *attr)
+static int bin_entry(void *arg, const char *name, struct tree_attr *attr)
 {
 	struct names *x = arg;
-	const char *type = json_string_value(json_object_get(attr, "type"));
 
-	if (type && strcmp(type, "dir"))
+	if (!S_ISDIR(attr->st.st_mode))
 		lister_add(x->l, name, N_BOX_PROGRAM, x->box);
 	return 0;
 }
@@ -57,7 +56,7 @@ static int bin_list(struct req *q, const struct spot *d, struct lister *l)
 	struct names x = { .l = l, .box = d->box };
 
 	for (size_t n = 0; n < sizeof(path_dirs) / sizeof(path_dirs[0]); n++) {
-		int rc = wire_list(q, d->box, path_dirs[n], bin_entry, &x);
+		int rc = wire_list(q, d->box, path_dirs[n], bin_entry, &x, NULL);
 
 		/* Not every image has all of them. */
 		if (rc < 0 && rc != -ENOENT && rc != -ENOTDIR && rc != -EINVAL)

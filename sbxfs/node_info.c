@@ -3,6 +3,7 @@
 #include "sbxfs/box.h"
 #include "sbxfs/draft.h"
 #include "sbxfs/errlog.h"
+#include "sbxfs/fs1.h"
 #include "sbxfs/nodes_fn.h"
 #include "sbxfs/remote.h"
 #include "sbxfs/value.h"
@@ -108,6 +109,20 @@ int read_created(struct req *q, const struct spot *s, struct text *t)
 #define STAT(o, m, name) \
 	json_object_set_new(o, #name, json_integer((json_int_t)atomic_load(&(m)->stats.name)))
 
+/* Which way the requests about guests' files go. */
+static void stats_files(struct mount *m, json_t *o)
+{
+	struct fs1_figures f;
+
+	fs1_figures(m, &f);
+	json_object_set_new(o, "files", json_pack("{s:s, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I}",
+		"by", m->opt.proto == PROTO_HTTP ? "http" : f.connections ? FS_PROTOCOL : "auto",
+		"connections", (int)f.connections, "watches", (int)f.watches,
+		"requests", (json_int_t)f.requests, "plain", (json_int_t)f.plain,
+		"lost", (json_int_t)f.lost, "refused", (json_int_t)f.refused,
+		"pushes", (json_int_t)f.pushes, "changes", (json_int_t)f.changes));
+}
+
 int read_stats(struct req *q, const struct spot *s, struct text *t)
 {
 	struct mount *m = q->m;
@@ -127,6 +142,7 @@ int read_stats(struct req *q, const struct spot *s, struct text *t)
 	STAT(o, m, cache_hits);
 	STAT(o, m, parked);
 	STAT(o, m, bad_names);
+	stats_files(m, o);
 	json_object_set_new(o, "inodes", json_integer((json_int_t)inodes_count(m->inodes)));
 	txt_json(t, o);
 	json_decref(o);
@@ -165,6 +181,7 @@ static int do_reconnect(struct req *q, const struct spot *s, char **args, unsign
 	(void)args;
 	(void)n;
 	remote_reconnect(q->m);
+	fs1_reset(q->m);
 	return remote_caps(q, NULL);
 }
 
@@ -174,6 +191,7 @@ static int do_drop(struct req *q, const struct spot *s, char **args, unsigned n)
 	(void)args;
 	(void)n;
 	mount_touch(q->m);
+	fs1_reset(q->m);
 	return 0;
 }
 

@@ -32,6 +32,8 @@ static const struct fuse_opt table[] = {
 	OPT("links=%s", links_word),
 	OPT("gid=%s", gid_word),
 	OPT("use=%s", use_word),
+	OPT("proto=%s", proto_word),
+	OPT("cache=%s", cache_word),
 	OPT("max_threads=%d", max_threads),
 	FLAG("allow_other", allow_other),
 	FLAG("ro", read_only),
@@ -98,16 +100,37 @@ static int word_of(const char *what, const char *word, const char *const *words)
 	return -1;
 }
 
+static int cache_of(struct options *o)
+{
+	static const char *const cache[] = { "watch", "strict", NULL };
+	char *end;
+	int n;
+
+	if (o->cache_word && !strncmp(o->cache_word, "fixed:", 6)) {
+		o->cache = CACHE_FIXED;
+		o->cache_secs = strtod(o->cache_word + 6, &end);
+		if (isdigit((unsigned char)o->cache_word[6]) && !*end && o->cache_secs <= 86400)
+			return 0;
+		fprintf(stderr, "sbxfs: cache=fixed:N needs a number of seconds, at most 86400\n");
+		return -1;
+	}
+	n = word_of("cache", o->cache_word, cache);
+	o->cache = (enum cache_mode)n;
+	return n < 0 ? -1 : 0;
+}
+
 static int words(struct options *o)
 {
 	static const char *const ids[] = { "raw", "map", NULL };
 	static const char *const links[] = { "confine", "refuse", "exact", NULL };
 	static const char *const use[] = { "write", "all", NULL };
+	static const char *const proto[] = { "http", "auto", NULL };
 	int i = word_of("ids", o->ids_word, ids), l = word_of("links", o->links_word, links);
-	int u = word_of("use", o->use_word, use);
+	int u = word_of("use", o->use_word, use), p = word_of("proto", o->proto_word, proto);
 
-	if (i < 0 || l < 0 || u < 0)
+	if (i < 0 || l < 0 || u < 0 || p < 0 || cache_of(o) < 0)
 		return -1;
+	o->proto = (enum proto_mode)p;
 	o->ids = (enum ids_mode)i;
 	o->links = (enum links_mode)l;
 	o->use_all = u == 1;
@@ -220,7 +243,8 @@ int fsopt_parse(struct fuse_args *args, struct options *o)
 void fsopt_fini(struct options *o)
 {
 	char *all[] = { o->endpoint, o->token_file, o->ca_file, o->mountpoint, o->source, o->sbx,
-		o->ids_word, o->links_word, o->gid_word, o->use_word };
+		o->ids_word, o->links_word, o->gid_word, o->use_word, o->proto_word,
+		o->cache_word };
 
 	for (size_t n = 0; n < sizeof(all) / sizeof(all[0]); n++)
 		free(all[n]);
@@ -242,6 +266,8 @@ void fsopt_usage(const char *program)
 	       "  links=confine|refuse|exact   links that lead out of a sandbox\n"
 	       "  sbx=PATH           program that bin/PROGRAM starts\n"
 	       "  use=write|all      all: reading keeps a sandbox awake, too\n"
+	       "  proto=http|auto    auto: one connection a sandbox for its files, where the server can\n"
+	       "  cache=watch|strict|fixed:N   what is believed about a sandbox's files, and how long\n"
 	       "  max_threads=N      threads that answer the kernel (32)\n"
 	       "  ro, noexec ...     as for any mount; nosuid and nodev are always on\n",
 		program);

@@ -19,10 +19,8 @@
 /* Runtimes interrupt threads all the time (SIGURG, SIGALRM): short operations finish. */
 #define INTERRUPT_GRACE_MS 1000
 
-static bool interrupted(void *arg)
+bool remote_interrupted(const struct req *q)
 {
-	const struct req *q = *(struct req **)arg;
-
 	if (atomic_load(&q->m->stopping) && q->patient)
 		return true;
 	if (q->stop && atomic_load(q->stop))
@@ -32,6 +30,11 @@ static bool interrupted(void *arg)
 	if (!q->patient && now_ms() - q->start_ms <= INTERRUPT_GRACE_MS)
 		return false;
 	return host_is_signalled(q->pid);
+}
+
+static bool interrupted(void *arg)
+{
+	return remote_interrupted(*(struct req **)arg);
 }
 
 bool remote_is_down(struct mount *m)

@@ -21,6 +21,8 @@ int remote_caps(struct req *q, json_t **ret);
 bool remote_has(struct req *q, enum cap c);
 /* As remote_has, with -EOPNOTSUPP and the words. */
 int remote_need(struct req *q, enum cap c, const char *what);
+/* Does whoever waits want to wait no longer? */
+bool remote_interrupted(const struct req *q);
 bool remote_is_down(struct mount *m);
 /* Next request tries at once (ctl reconnect). */
 void remote_reconnect(struct mount *m);

@@ -100,7 +100,7 @@ int tree_get(struct req *q, struct inode *i, struct tree_attr *ret)
 	int rc;
 
 	/* An open file is what it is, whatever became of its name. */
-	if (tree_any_handle(i, handle)) {
+	if (tree_any_handle(i, false, handle)) {
 		rc = wire_fstat(q, i->box, handle, ret);
 		if (rc != -ESTALE)
 			return rc;
@@ -237,120 +237,36 @@ void tree_getattr(struct req *q, struct inode *i)
 	fuse_reply_attr(q->fr, &a.st, TREE_ATTR_SECS);
 }
 
-/* Names the object in an operation: by handle when one is open, else by path. */
-static int op_name(struct req *q, struct inode *i, json_t *op)
+static int set_attr(struct req *q, struct inode *i, const struct stat *st, int set, struct tree_attr *a)
 {
 	char path[GUEST_PATH_MAX], handle[24];
-	int rc;
+	bool open = tree_any_handle(i, set & FUSE_SET_ATTR_SIZE, handle);
+	int rc = open ? 0 : tree_path(q, i, NULL, path);
 
-	if (tree_any_handle(i, handle)) {
-		json_object_set_new(op, "handle", json_string(handle));
-		return 0;
-	}
-	rc = tree_path(q, i, NULL, path);
-	if (rc == 0)
-		wire_path(op, "path", path);
-	return rc;
+	return rc < 0 ? rc : wire_setattr(q, i->box, open ? NULL : path, open ? handle : NULL, st, set, a);
 }
 
-static int add_op(struct req *q, struct inode *i, json_t *ops, json_t *op)
-{
-	int rc = op_name(q, i, op);
-
-	if (rc < 0)
-		json_decref(op);
-	else
-		json_array_append_new(ops, op);
-	return rc;
-}
-
-static void set_time(json_t *op, const char *key, const struct timespec *ts, bool now)
-{
-	long long sec = ts->tv_sec;
-	long nsec = ts->tv_nsec;
-	char text[48];
-
-	/* -1.5 is half a second before -1, not after. */
-	if (sec < 0 && nsec) {
-		sec++;
-		nsec = 1000000000 - nsec;
-		(void)snprintf(text, sizeof(text), "-%lld.%09ld", -sec, nsec);
-	} else {
-		(void)snprintf(text, sizeof(text), "%lld.%09ld", sec, nsec);
-	}
-	json_object_set_new(op, key, json_string(now ? "now" : text));
-}
-
-static uint32_t id_guest(const struct mount *m, uint32_t id, uint32_t mine)
-{
-	return m->opt.ids == IDS_MAP && id == mine ? 1001 : id;
-}
-
-/* Several changes of one call are one batch: size and owner first, since they take bits away. */
-static int setattr_ops(struct req *q, struct inode *i, const struct stat *st, int set, json_t *ops)
-{
-	const struct mount *m = q->m;
-	json_t *op;
-	int rc = 0;
-
-	if (set & FUSE_SET_ATTR_SIZE) {
-		op = wire_new_op("truncate");
-		json_object_set_new(op, "size", json_integer(st->st_size));
-		rc = add_op(q, i, ops, op);
-	}
-	if (rc == 0 && (set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))) {
-		op = wire_new_op("chown");
-		if (set & FUSE_SET_ATTR_UID)
-			json_object_set_new(op, "uid", json_integer(id_guest(m, st->st_uid, m->opt.owner)));
-		if (set & FUSE_SET_ATTR_GID)
-			json_object_set_new(op, "gid", json_integer(id_guest(m, st->st_gid, m->opt.gid)));
-		rc = add_op(q, i, ops, op);
-	}
-	if (rc == 0 && (set & FUSE_SET_ATTR_MODE)) {
-		op = wire_new_op("chmod");
-		json_object_set_new(op, "mode", json_integer(st->st_mode & 07777));
-		rc = add_op(q, i, ops, op);
-	}
-	if (rc == 0 && (set & (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME))) {
-		op = wire_new_op("utimes");
-		if (set & FUSE_SET_ATTR_ATIME)
-			set_time(op, "atime", &st->st_atim, set & FUSE_SET_ATTR_ATIME_NOW);
-		if (set & FUSE_SET_ATTR_MTIME)
-			set_time(op, "mtime", &st->st_mtim, set & FUSE_SET_ATTR_MTIME_NOW);
-		rc = add_op(q, i, ops, op);
-	}
-	return rc;
-}
+#define SETTABLE (FUSE_SET_ATTR_SIZE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID | FUSE_SET_ATTR_MODE | \
+	FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME)
 
 void tree_setattr(struct req *q, struct inode *i, const struct stat *st, int set,
 	struct fuse_file_info *fi)
 {
 	_cleanup_attr_ struct tree_attr a = { .target = NULL };
-	json_t *ops = json_array(), *results = NULL, *last;
 	int rc;
 
 	(void)fi;
 	/* Data that comes late would undo a time that is set now. */
 	tree_drain(q, i);
-	rc = setattr_ops(q, i, st, set, ops);
-	if (rc < 0 || json_array_size(ops) == 0) {
-		json_decref(ops);
-		if (rc < 0)
-			req_fail(q, rc);
-		else
-			tree_getattr(q, i);
+	if (!(set & SETTABLE)) {
+		tree_getattr(q, i);
 		return;
 	}
-	rc = wire_ops(q, i->box, ops, &results);
+	rc = set_attr(q, i, st, set, &a);
 	tree_changed(q, i);
-	if (rc == 0) {
-		last = json_array_get(results, json_array_size(results) - 1);
-		rc = tree_attr_of(q, json_object_get(last, "attr"), &a);
-		/* A link's own text does not come with a change of it. */
-		if (rc == 0 && S_ISLNK(a.st.st_mode))
-			rc = tree_get(q, i, &a);
-	}
-	json_decref(results);
+	/* A link's own text does not come with a change of it. */
+	if (rc == 0 && S_ISLNK(a.st.st_mode))
+		rc = tree_get(q, i, &a);
 	if (rc < 0) {
 		req_fail(q, rc);
 		return;

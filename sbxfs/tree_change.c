@@ -6,58 +6,40 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An operation that makes something and tells its attributes; `op` is taken. */
-static void make(struct req *q, struct inode *dir, const char *name, json_t *op, const char *target)
+static void make(struct req *q, struct inode *dir, const char *name, enum wire_make what, mode_t mode,
+	const char *target)
 {
 	_cleanup_attr_ struct tree_attr a = { .target = NULL };
 	char path[GUEST_PATH_MAX];
-	json_t *result;
 	int rc = tree_path(q, dir, name, path);
 
-	if (rc < 0) {
-		json_decref(op);
-		req_fail(q, rc);
-		return;
+	if (rc == 0)
+		rc = wire_make(q, dir->box, what, path, mode, target, &a);
+	if (rc == 0 && target) {
+		free(a.target);
+		a.target = strdup(target);
 	}
-	wire_path(op, "path", path);
-	rc = wire_op(q, dir->box, op, &result);
 	if (rc < 0) {
 		req_fail(q, rc);
 		return;
 	}
 	tree_changed(q, dir);
-	rc = tree_attr_of(q, json_object_get(result, "attr"), &a);
-	json_decref(result);
-	if (rc == 0 && target) {
-		free(a.target);
-		a.target = strdup(target);
-	}
-	if (rc < 0)
-		req_fail(q, rc);
-	else
-		tree_reply(q, dir, name, &a);
+	tree_reply(q, dir, name, &a);
 }
 
 void tree_mkdir(struct req *q, struct inode *dir, const char *name, mode_t mode)
 {
-	json_t *op = wire_new_op("mkdir");
-
-	json_object_set_new(op, "mode", json_integer(mode & 07777));
-	make(q, dir, name, op, NULL);
+	make(q, dir, name, WIRE_MKDIR, mode, NULL);
 }
 
 void tree_mknod(struct req *q, struct inode *dir, const char *name, mode_t mode)
 {
 	char path[GUEST_PATH_MAX], handle[24];
 	struct tree_attr a = { .target = NULL };
-	json_t *op;
 	int rc;
 
 	if (S_ISFIFO(mode)) {
-		op = wire_new_op("mknod");
-		json_object_set_new(op, "type", json_string("fifo"));
-		json_object_set_new(op, "mode", json_integer(mode & 07777));
-		make(q, dir, name, op, NULL);
+		make(q, dir, name, WIRE_FIFO, mode, NULL);
 		return;
 	}
 	if (!S_ISREG(mode)) {
@@ -80,17 +62,13 @@ void tree_mknod(struct req *q, struct inode *dir, const char *name, mode_t mode)
 
 void tree_symlink(struct req *q, struct inode *dir, const char *name, const char *target)
 {
-	json_t *op = wire_new_op("symlink");
-
-	wire_path(op, "target", target);
-	make(q, dir, name, op, target);
+	make(q, dir, name, WIRE_SYMLINK, 0, target);
 }
 
 void tree_link(struct req *q, struct inode *i, struct inode *dir, const char *name)
 {
 	_cleanup_attr_ struct tree_attr a = { .target = NULL };
 	char from[GUEST_PATH_MAX], to[GUEST_PATH_MAX];
-	json_t *op, *result;
 	int rc;
 
 	if (strcmp(i->box, dir->box)) {
@@ -105,14 +83,7 @@ void tree_link(struct req *q, struct inode *i, struct inode *dir, const char *na
 		req_fail(q, rc);
 		return;
 	}
-	op = wire_new_op("link");
-	wire_path(op, "from", from);
-	wire_path(op, "to", to);
-	rc = wire_op(q, i->box, op, &result);
-	if (rc == 0) {
-		rc = tree_attr_of(q, json_object_get(result, "attr"), &a);
-		json_decref(result);
-	}
+	rc = wire_link(q, i->box, from, to, &a);
 	tree_changed(q, dir);
 	tree_changed(q, i);
 	/* The new name must be of the same object, or two inodes would share it. A file of the image
@@ -139,7 +110,6 @@ static void child_changed(struct req *q, struct inode *dir, const char *name)
 void tree_drop(struct req *q, struct inode *dir, const char *name, bool is_dir)
 {
 	char path[GUEST_PATH_MAX];
-	json_t *op;
 	int rc = tree_path(q, dir, name, path);
 
 	if (rc < 0) {
@@ -147,9 +117,7 @@ void tree_drop(struct req *q, struct inode *dir, const char *name, bool is_dir)
 		return;
 	}
 	child_changed(q, dir, name);
-	op = wire_new_op(is_dir ? "rmdir" : "unlink");
-	wire_path(op, "path", path);
-	rc = wire_op(q, dir->box, op, NULL);
+	rc = wire_drop(q, dir->box, path, is_dir);
 	if (rc == 0 || rc == -ENOENT)
 		link_remove(q->m, dir, name);
 	tree_changed(q, dir);
@@ -165,7 +133,6 @@ void tree_rename(struct req *q, struct inode *dir, const char *name, struct inod
 	const char *to_name, unsigned flags)
 {
 	char from_path[GUEST_PATH_MAX], to_path[GUEST_PATH_MAX];
-	json_t *op, *words;
 	int rc;
 
 	if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE)) {
@@ -185,16 +152,7 @@ void tree_rename(struct req *q, struct inode *dir, const char *name, struct inod
 	}
 	child_changed(q, dir, name);
 	child_changed(q, to, to_name);
-	op = wire_new_op("rename");
-	wire_path(op, "from", from_path);
-	wire_path(op, "to", to_path);
-	words = json_array();
-	if (flags & RENAME_NOREPLACE)
-		json_array_append_new(words, json_string("noreplace"));
-	if (flags & RENAME_EXCHANGE)
-		json_array_append_new(words, json_string("exchange"));
-	json_object_set_new(op, "flags", words);
-	rc = wire_op(q, dir->box, op, NULL);
+	rc = wire_rename(q, dir->box, from_path, to_path, flags);
 	if (rc == 0)
 		link_rename(q->m, dir, name, to, to_name, flags & RENAME_EXCHANGE);
 	tree_changed(q, dir);

@@ -16,12 +16,18 @@ static struct tree_file *file_of(struct handle *h)
 	return h->file;
 }
 
-bool tree_any_handle(struct inode *i, char out[24])
+bool tree_has_handle(const struct tree_file *f)
+{
+	return f->handle[0] != '0';
+}
+
+bool tree_any_handle(struct inode *i, bool writes, char out[24])
 {
 	struct tree_file *f;
 
 	pthread_mutex_lock(&i->tree_lock);
-	f = i->files;
+	for (f = i->files; f && (!tree_has_handle(f) || (writes && !f->writes)); f = f->next)
+		;
 	if (f)
 		memcpy(out, f->handle, 24);
 	pthread_mutex_unlock(&i->tree_lock);
@@ -93,7 +99,8 @@ void tree_file_close(struct req *q, struct handle *h)
 	(void)tree_file_drain(q, f, false);
 	pthread_mutex_unlock(&f->lock);
 	file_unlist(f);
-	wire_close(q, h->inode->box, f->handle);
+	if (tree_has_handle(f))
+		wire_close(q, h->inode->box, f->handle);
 	flusher_hold(q->m, h->inode->box, -1);
 	tree_file_put(q->m, f);
 }
@@ -245,7 +252,7 @@ static int reopen(struct req *q, struct tree_file *f)
 int tree_with_handle(struct req *q, struct tree_file *f,
 	int (*fn)(struct req *q, struct tree_file *f, void *arg), void *arg)
 {
-	int rc = fn(q, f, arg);
+	int rc = tree_has_handle(f) ? fn(q, f, arg) : -ESTALE;
 
 	/* The sandbox itself gone is 404 too, or 409 when it has ended. */
 	if (rc != -ESTALE && rc != -ENOENT)
@@ -256,16 +263,15 @@ int tree_with_handle(struct req *q, struct tree_file *f,
 
 struct read_arg {
 	uint64_t off;
-	size_t size;
-	struct sbx_response resp;
+	size_t size, len;
+	char *buf;
 };
 
 static int read_fn(struct req *q, struct tree_file *f, void *arg)
 {
 	struct read_arg *r = arg;
 
-	sbx_response_free(&r->resp);
-	return wire_read(q, f->h->inode->box, f->handle, r->off, r->size, &r->resp);
+	return wire_read(q, f->h->inode->box, f->handle, r->off, r->size, r->buf, &r->len);
 }
 
 /* From what came with the open, while that is young. */
@@ -297,10 +303,11 @@ void tree_read(struct req *q, struct handle *h, size_t size, off_t off)
 	if (read_inline(q, f, size, off))
 		return;
 	tree_drain(q, h->inode);
-	rc = tree_with_handle(q, f, read_fn, &r);
+	r.buf = malloc(size ? size : 1);
+	rc = r.buf ? tree_with_handle(q, f, read_fn, &r) : -ENOMEM;
 	if (rc < 0)
 		req_fail(q, rc);
 	else
-		fuse_reply_buf(q->fr, r.resp.body, r.resp.len);
-	sbx_response_free(&r.resp);
+		fuse_reply_buf(q->fr, r.buf, r.len);
+	free(r.buf);
 }

@@ -206,28 +206,6 @@ void tree_fsync(struct req *q, struct handle *h, bool data_only)
 	req_done(q, rc);
 }
 
-static json_t *handle_op(const char *word, struct tree_file *f, off_t off, off_t len)
-{
-	json_t *op = wire_new_op(word);
-
-	json_object_set_new(op, "handle", json_string(f->handle));
-	json_object_set_new(op, "offset", json_integer(off));
-	if (len >= 0)
-		json_object_set_new(op, "length", json_integer(len));
-	return op;
-}
-
-static const struct {
-	int flag;
-	const char *word;
-} falloc_words[] = {
-	{ FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, "punch_hole" },
-	{ FALLOC_FL_ZERO_RANGE, "zero_range" },
-	{ FALLOC_FL_COLLAPSE_RANGE, "collapse_range" },
-	{ FALLOC_FL_INSERT_RANGE, "insert_range" },
-	{ FALLOC_FL_KEEP_SIZE, "keep_size" },
-};
-
 struct fallocate_arg {
 	int mode;
 	off_t off, len;
@@ -235,70 +213,84 @@ struct fallocate_arg {
 
 static int fallocate_fn(struct req *q, struct tree_file *f, void *arg)
 {
-	struct fallocate_arg *a = arg;
-	json_t *op, *flags = json_array();
-	int mode = a->mode;
+	const struct fallocate_arg *a = arg;
 
-	for (size_t n = 0; n < sizeof(falloc_words) / sizeof(falloc_words[0]); n++) {
-		if ((mode & falloc_words[n].flag) != falloc_words[n].flag)
-			continue;
-		json_array_append_new(flags, json_string(falloc_words[n].word));
-		mode &= ~falloc_words[n].flag;
-	}
-	if (mode) {
-		json_decref(flags);
-		return -EOPNOTSUPP;
-	}
-	op = handle_op("fallocate", f, a->off, a->len);
-	json_object_set_new(op, "flags", flags);
-	return wire_op(q, f->h->inode->box, op, NULL);
+	return wire_fallocate(q, f->h->inode->box, f->handle, a->mode, a->off, a->len);
 }
+
+#define KNOWN_MODES (FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_COLLAPSE_RANGE | \
+	FALLOC_FL_ZERO_RANGE | FALLOC_FL_INSERT_RANGE)
 
 void tree_fallocate(struct req *q, struct handle *h, int mode, off_t off, off_t len)
 {
 	struct fallocate_arg a = { .mode = mode, .off = off, .len = len };
 	int rc;
 
+	if (mode & ~KNOWN_MODES) {
+		req_fail(q, -EOPNOTSUPP);
+		return;
+	}
 	tree_drain(q, h->inode);
 	rc = tree_with_handle(q, h->file, fallocate_fn, &a);
 	tree_changed(q, h->inode);
 	req_done(q, rc);
 }
 
+struct copy_arg {
+	struct wire_copy w;
+	struct tree_file *out;
+	uint64_t copied;
+};
+
+static int copy_fn(struct req *q, struct tree_file *f, void *arg)
+{
+	struct copy_arg *a = arg;
+
+	a->w.from = f->handle;
+	a->w.to = a->out->handle;
+	return wire_copy(q, f->h->inode->box, &a->w, &a->copied);
+}
+
 /* A copy inside of a sandbox moves no bytes through here. */
 void tree_copy(struct req *q, struct handle *in, off_t in_off, struct handle *out, off_t out_off,
 	size_t len)
 {
-	json_t *op, *result;
-	ssize_t n;
+	struct copy_arg a = { .w = { .from_off = in_off, .to_off = out_off, .len = len } };
 	int rc;
 
 	if (!in->file || !out->file || strcmp(in->inode->box, out->inode->box)) {
 		req_fail(q, -EXDEV); /* the kernel copies by reading and writing */
 		return;
 	}
+	a.out = out->file;
 	tree_drain(q, in->inode);
 	tree_drain(q, out->inode);
-	op = handle_op("copy", in->file, in_off, (off_t)(len > INT32_MAX ? INT32_MAX : len));
-	json_object_set_new(op, "to_handle", json_string(out->file->handle));
-	json_object_set_new(op, "to_offset", json_integer(out_off));
-	rc = wire_op(q, in->inode->box, op, &result);
+	rc = tree_with_handle(q, in->file, copy_fn, &a);
 	tree_changed(q, out->inode);
 	if (rc < 0) {
 		req_fail(q, rc == -EOPNOTSUPP || rc == -ESTALE || rc == -ENOENT ? -EXDEV : rc);
 		return;
 	}
-	n = (ssize_t)json_integer_value(json_object_get(result, "copied"));
-	json_decref(result);
 	if (q->m->se)
 		(void)fuse_lowlevel_notify_inval_inode(q->m->se, inode_nodeid(q->m, out->inode), -1, 0);
-	fuse_reply_write(q->fr, n > 0 ? (size_t)n : 0);
+	fuse_reply_write(q->fr, (size_t)a.copied);
+}
+
+struct seek_arg {
+	off_t off, to;
+	int whence;
+};
+
+static int seek_fn(struct req *q, struct tree_file *f, void *arg)
+{
+	struct seek_arg *a = arg;
+
+	return wire_seek(q, f->h->inode->box, f->handle, a->off, a->whence, &a->to);
 }
 
 void tree_lseek(struct req *q, struct handle *h, off_t off, int whence)
 {
-	json_t *op, *result;
-	off_t to;
+	struct seek_arg a = { .off = off, .whence = whence };
 	int rc;
 
 	if (whence != SEEK_DATA && whence != SEEK_HOLE) {
@@ -306,16 +298,9 @@ void tree_lseek(struct req *q, struct handle *h, off_t off, int whence)
 		return;
 	}
 	tree_drain(q, h->inode);
-	op = wire_new_op("seek");
-	json_object_set_new(op, "handle", json_string(h->file->handle));
-	json_object_set_new(op, "offset", json_integer(off));
-	json_object_set_new(op, "whence", json_string(whence == SEEK_DATA ? "data" : "hole"));
-	rc = wire_op(q, h->inode->box, op, &result);
-	if (rc < 0) {
+	rc = tree_with_handle(q, h->file, seek_fn, &a);
+	if (rc < 0)
 		req_fail(q, rc);
-		return;
-	}
-	to = json_integer_value(json_object_get(result, "offset"));
-	json_decref(result);
-	fuse_reply_lseek(q->fr, to);
+	else
+		fuse_reply_lseek(q->fr, a.to);
 }

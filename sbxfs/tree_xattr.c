@@ -4,8 +4,6 @@
 #include "sbxfs/errlog.h"
 #include "sbxfs/treefs.h"
 
-#include "common/json/json.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,20 +30,6 @@ static bool is_guest(const char *name)
 	return !strncmp(name, "user.", 5) && !is_ours(name);
 }
 
-static int op_named(struct req *q, struct inode *i, const char *word, const char *name, json_t **ret)
-{
-	char path[GUEST_PATH_MAX];
-	int rc = tree_path(q, i, NULL, path);
-
-	if (rc < 0)
-		return rc;
-	*ret = wire_new_op(word);
-	wire_path(*ret, "path", path);
-	if (name)
-		json_object_set_new(*ret, "name", json_string(name));
-	return 0;
-}
-
 static void get_target(struct req *q, struct inode *i, size_t size)
 {
 	_cleanup_attr_ struct tree_attr a = { .target = NULL };
@@ -61,10 +45,8 @@ static void get_target(struct req *q, struct inode *i, size_t size)
 
 void tree_getxattr(struct req *q, struct inode *i, const char *name, size_t size)
 {
-	json_t *op, *result, *v;
-	void *raw = NULL;
+	char path[GUEST_PATH_MAX], *value = NULL;
 	size_t len = 0;
-	bool acts = q->acts;
 	int rc;
 
 	/* The kernel lets nobody have user.* of a link; the other name is for links. */
@@ -76,49 +58,35 @@ void tree_getxattr(struct req *q, struct inode *i, const char *name, size_t size
 		fuse_reply_err(q->fr, strncmp(name, "system.", 7) ? ENODATA : EOPNOTSUPP);
 		return;
 	}
-	rc = op_named(q, i, "getxattr", name, &op);
+	rc = tree_path(q, i, NULL, path);
 	if (rc == 0)
-		rc = wire_op(q, i->box, op, &result);
-	q->acts = acts;
-	if (rc < 0) {
+		rc = wire_xattr_get(q, i->box, path, name, &value, &len);
+	if (rc < 0)
 		req_fail(q, rc);
-		return;
-	}
-	v = json_object_get(result, "value");
-	if (!json_is_string(v) ||
-		base64_decode(json_string_value(v), json_string_length(v), &raw, &len) < 0)
-		req_fail(q, -EPROTO);
 	else
-		reply_xattr(q, raw, len, size);
-	free(raw);
-	json_decref(result);
+		reply_xattr(q, value, len, size);
+	free(value);
+}
+
+/* Ours, and what is not the guest's, cannot be set. */
+static int may_set(const char *name)
+{
+	return is_guest(name) ? 0 : is_ours(name) ? -EPERM : -EOPNOTSUPP;
 }
 
 void tree_setxattr(struct req *q, struct inode *i, const char *name, const char *value, size_t size,
 	int flags)
 {
-	char *b64;
-	json_t *op;
-	int rc;
+	struct wire_value v = { .p = value, .len = size, .flags = flags };
+	char path[GUEST_PATH_MAX];
+	int rc = may_set(name);
 
-	if (!is_guest(name)) {
-		req_fail(q, is_ours(name) ? -EPERM : -EOPNOTSUPP);
-		return;
+	if (rc == 0)
+		rc = tree_path(q, i, NULL, path);
+	if (rc == 0) {
+		rc = wire_xattr_set(q, i->box, path, name, &v);
+		tree_changed(q, i);
 	}
-	rc = op_named(q, i, "setxattr", name, &op);
-	if (rc < 0) {
-		req_fail(q, rc);
-		return;
-	}
-	b64 = base64_encode(value, size);
-	json_object_set_new(op, "value", json_string(b64 ? b64 : ""));
-	free(b64);
-	if (flags & XATTR_CREATE)
-		json_object_set_new(op, "flags", json_pack("[s]", "create"));
-	else if (flags & XATTR_REPLACE)
-		json_object_set_new(op, "flags", json_pack("[s]", "replace"));
-	rc = wire_op(q, i->box, op, NULL);
-	tree_changed(q, i);
 	req_done(q, rc);
 }
 
@@ -133,22 +101,21 @@ static bool has_words(struct req *q)
 void tree_listxattr(struct req *q, struct inode *i, size_t size)
 {
 	_cleanup_text_ struct text t = TEXT_NULL;
-	json_t *op, *result, *v;
-	bool acts = q->acts;
-	size_t n;
-	int rc = op_named(q, i, "listxattr", NULL, &op);
+	char path[GUEST_PATH_MAX], *names = NULL;
+	size_t len = 0;
+	int rc = tree_path(q, i, NULL, path);
 
 	if (rc == 0)
-		rc = wire_op(q, i->box, op, &result);
-	q->acts = acts;
+		rc = wire_xattr_list(q, i->box, path, &names, &len);
 	if (rc < 0) {
+		free(names);
 		req_fail(q, rc);
 		return;
 	}
-	json_array_foreach (json_object_get(result, "names"), n, v)
-		if (json_is_string(v) && is_guest(json_string_value(v)))
-			txt_add(&t, json_string_value(v), strlen(json_string_value(v)) + 1);
-	json_decref(result);
+	for (const char *p = names; p && p < names + len; p += strlen(p) + 1)
+		if (is_guest(p))
+			txt_add(&t, p, strlen(p) + 1);
+	free(names);
 	if (has_words(q))
 		txt_add(&t, "user.sbx.error", sizeof("user.sbx.error"));
 	reply_xattr(q, t.p, t.len, size);
@@ -156,16 +123,14 @@ void tree_listxattr(struct req *q, struct inode *i, size_t size)
 
 void tree_removexattr(struct req *q, struct inode *i, const char *name)
 {
-	json_t *op;
-	int rc;
+	char path[GUEST_PATH_MAX];
+	int rc = may_set(name);
 
-	if (!is_guest(name)) {
-		req_fail(q, is_ours(name) ? -EPERM : -EOPNOTSUPP);
-		return;
-	}
-	rc = op_named(q, i, "removexattr", name, &op);
 	if (rc == 0)
-		rc = wire_op(q, i->box, op, NULL);
-	tree_changed(q, i);
+		rc = tree_path(q, i, NULL, path);
+	if (rc == 0) {
+		rc = wire_xattr_remove(q, i->box, path, name);
+		tree_changed(q, i);
+	}
 	req_done(q, rc);
 }

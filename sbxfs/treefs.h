@@ -15,12 +15,17 @@
 #define TREE_LISTED_SECS 0.3 /* attributes that came with a listing */
 #define TREE_DIR_MS 100      /* directories on the way to something */
 
+/* Which connection told something, and between which of its pushes (fs1.h); epoch 0: none did. */
+struct tree_stamp {
+	uint64_t epoch, asked, seen;
+};
 /* Attributes of one guest object, as shown. */
 struct tree_attr {
 	struct stat st;
 	struct tree_id id;
 	char version[80];
 	char *target; /* of a link, as made in the guest; owned */
+	struct tree_stamp stamp;
 };
 void tree_attr_fini(struct tree_attr *a);
 #define _cleanup_attr_ __attribute__((cleanup(tree_attr_fini)))
@@ -51,26 +56,53 @@ struct tree_file {
 	int error;               /* of a late write, for the next write, fsync or close */
 };
 
-/* wire.c: requests */
+/* wire.c: requests, by frames where there is a connection (fs1.h), else the plain way. */
+enum wire_make { WIRE_MKDIR, WIRE_FIFO, WIRE_SYMLINK };
+struct wire_copy {
+	const char *from, *to; /* handles */
+	off_t from_off, to_off;
+	size_t len;
+};
+struct wire_value {
+	const void *p;
+	size_t len;
+	int flags; /* XATTR_CREATE, XATTR_REPLACE */
+};
+/* One entry of a listing; it may take the target. */
+typedef int wire_entry(void *arg, const char *name, struct tree_attr *a);
 int wire_stat(struct req *q, const char *box, const char *path, struct tree_attr *ret);
-/* One operation; `op` is taken. *ret_result may be NULL. */
-int wire_op(struct req *q, const char *box, json_t *op, json_t **ret_result);
-/* A batch that stops at the first failure. */
-int wire_ops(struct req *q, const char *box, json_t *ops, json_t **ret_results);
-json_t *wire_new_op(const char *word);
-void wire_path(json_t *o, const char *key, const char *path);
-int wire_list(struct req *q, const char *box, const char *path,
-	int (*each)(void *arg, const char *name, json_t *attr), void *arg);
+int wire_list(struct req *q, const char *box, const char *path, wire_entry *each, void *arg,
+	struct tree_stamp *ret_stamp);
+/* `want`: so many first bytes, too. With WIRE_CLOSE in flags a file that came whole may have no handle
+ * ("0"). */
+#define WIRE_CLOSE O_TMPFILE /* no guest sees it */
 int wire_open(struct req *q, const char *box, const char *path, int flags, mode_t mode, size_t want,
 	char ret_handle[24], struct tree_attr *ret, char **ret_data, size_t *ret_len);
-int wire_read(struct req *q, const char *box, const char *handle, uint64_t off, size_t len,
-	struct sbx_response *ret);
+int wire_read(struct req *q, const char *box, const char *handle, uint64_t off, size_t len, char *buf,
+	size_t *ret);
 int wire_write(struct req *q, const char *box, const char *handle, uint64_t off, bool append,
 	const void *buf, size_t len, uint64_t *ret_written);
 int wire_sync(struct req *q, const char *box, const char *handle, bool data_only);
 void wire_close(struct req *q, const char *box, const char *handle);
 /* Attributes of an open file, whatever became of its name. */
 int wire_fstat(struct req *q, const char *box, const char *handle, struct tree_attr *ret);
+int wire_make(struct req *q, const char *box, enum wire_make what, const char *path, mode_t mode,
+	const char *target, struct tree_attr *ret);
+int wire_link(struct req *q, const char *box, const char *from, const char *to, struct tree_attr *ret);
+int wire_drop(struct req *q, const char *box, const char *path, bool is_dir);
+int wire_rename(struct req *q, const char *box, const char *from, const char *to, unsigned flags);
+/* By handle when one is given, else by path. */
+int wire_setattr(struct req *q, const char *box, const char *path, const char *handle,
+	const struct stat *st, int set, struct tree_attr *ret);
+int wire_fallocate(struct req *q, const char *box, const char *handle, int mode, off_t off, off_t len);
+int wire_copy(struct req *q, const char *box, const struct wire_copy *c, uint64_t *ret);
+int wire_seek(struct req *q, const char *box, const char *handle, off_t off, int whence, off_t *ret);
+int wire_xattr_get(struct req *q, const char *box, const char *path, const char *name, char **ret,
+	size_t *ret_len);
+int wire_xattr_set(struct req *q, const char *box, const char *path, const char *name,
+	const struct wire_value *v);
+int wire_xattr_list(struct req *q, const char *box, const char *path, char **ret, size_t *ret_len);
+int wire_xattr_remove(struct req *q, const char *box, const char *path, const char *name);
 int wire_statfs(struct req *q, const char *box, const char *path, struct statvfs *ret);
 
 /* tree_attr.c */
@@ -111,10 +143,12 @@ void tree_file_close(struct req *q, struct handle *h);
  * if the path still leads to the same object. */
 int tree_with_handle(struct req *q, struct tree_file *f,
 	int (*fn)(struct req *q, struct tree_file *f, void *arg), void *arg);
+/* False: what came with the open was all, and the server keeps none. */
+bool tree_has_handle(const struct tree_file *f);
 /* Gives up a reference; the last one frees. */
 void tree_file_put(struct mount *m, struct tree_file *f);
-/* The server's handle of any open file of the inode; false: none is open. */
-bool tree_any_handle(struct inode *i, char out[24]);
+/* The server's handle of any open file of the inode (writes: of one that may); false: there is none. */
+bool tree_any_handle(struct inode *i, bool writes, char out[24]);
 
 /* tree_write.c */
 void tree_write(struct req *q, struct handle *h, const char *buf, size_t size, off_t off);

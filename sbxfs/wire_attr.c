@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Attributes as the server tells them, checked member by member. */
-#include "sbxfs/treefs.h"
 #include "sbxfs/wire.h"
 
 #include "common/json/json.h"
@@ -88,9 +87,24 @@ static mode_t type_of(const char *word)
 	return 0;
 }
 
-static uint32_t id_shown(const struct mount *m, int64_t id, uint32_t mine)
+uint32_t wire_uid_shown(const struct mount *m, uint32_t id)
 {
-	return m->opt.ids == IDS_MAP && id == GUEST_USER ? mine : (uint32_t)id;
+	return m->opt.ids == IDS_MAP && id == GUEST_USER ? m->opt.owner : id;
+}
+
+uint32_t wire_gid_shown(const struct mount *m, uint32_t id)
+{
+	return m->opt.ids == IDS_MAP && id == GUEST_USER ? m->opt.gid : id;
+}
+
+uint32_t wire_uid(const struct mount *m, uint32_t id)
+{
+	return m->opt.ids == IDS_MAP && id == m->opt.owner ? GUEST_USER : id;
+}
+
+uint32_t wire_gid(const struct mount *m, uint32_t id)
+{
+	return m->opt.ids == IDS_MAP && id == m->opt.gid ? GUEST_USER : id;
 }
 
 /* "seconds.nanoseconds" of all three, and what identifies the content. */
@@ -123,8 +137,8 @@ int tree_attr_of(struct req *q, const json_t *o, struct tree_attr *a)
 		return refuse(q, EPROTO, "the server's attributes of a file cannot be read");
 	/* Set-id bits of a guest mean nothing here. */
 	st->st_mode |= (mode_t)mode & 01777;
-	st->st_uid = id_shown(m, uid, m->opt.owner);
-	st->st_gid = id_shown(m, gid, m->opt.gid);
+	st->st_uid = wire_uid_shown(m, (uint32_t)uid);
+	st->st_gid = wire_gid_shown(m, (uint32_t)gid);
 	st->st_nlink = S_ISDIR(st->st_mode) ? 1 : (nlink_t)nlink;
 	st->st_size = size;
 	st->st_blocks = blocks;

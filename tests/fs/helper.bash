@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # A server and a mount in a folder of their own for one file of scenarios. SBX_BACKEND=linux runs the
-# same on real isolation. Where there is no fuse, every scenario is skipped with the reason.
+# same on real isolation. SBX_FS_PROTO=http or auto picks the way of requests about guest files. Where there is no fuse, every scenario is skipped with the reason.
 
 fs_start() {
 	O=${SBX_BUILD:-$PWD/build}
@@ -26,7 +26,7 @@ fs_server() {
 }
 fs_up() { curl -fsS --max-time 2 --unix-socket "$T/sock" http://localhost/v1/health; }
 fs_mount() {
-	"$O/bin/sbxfs" -f "$@" "$M" >>"$T/fslog" 2>&1 3>&- &
+	"$O/bin/sbxfs" -f -o "proto=${SBX_FS_PROTO:-auto}" "$@" "$M" >>"$T/fslog" 2>&1 3>&- &
 	echo $! >"$T/fspid"
 	fs_wait mountpoint -q "$M" || { tail -n 20 "$T/fslog" >&2; return 1; }
 }

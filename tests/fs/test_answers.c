@@ -163,7 +163,7 @@ static void attributes_are_checked(void **state)
 	}
 }
 
-static int collect(void *arg, const char *name, json_t *attr)
+static int collect(void *arg, const char *name, struct tree_attr *attr)
 {
 	(void)attr;
 	strcat(arg, name);
@@ -178,20 +178,22 @@ static int list(struct script *s, char *names)
 
 	rig_start(&r, s);
 	names[0] = '\0';
-	rc = wire_list(&r.q, BOX, "/", collect, names);
+	rc = wire_list(&r.q, BOX, "/", collect, names, NULL);
 	rig_stop(&r);
 	return rc;
 }
 
-#define ENTRY(name) "{\"name\":" name "," "\"type\":\"file\"}\n"
+#define REST "\"type\":\"file\",\"mode\":420,\"uid\":0,\"gid\":0,\"nlink\":1,\"size\":1,\"blocks\":8,\"ino\":7," \
+	"\"dev\":1,\"gen\":1,\"atime\":\"1\",\"mtime\":\"1\",\"ctime\":\"1\",\"version\":\"v\"}\n"
+#define ENTRY(name) "{\"name\":" name "," REST
 
 static void evil_names_are_dropped(void **state)
 {
 	struct script s = { .status = 200, .body = ENTRY("\"good\"") ENTRY("\"..\"") ENTRY("\".\"")
 		ENTRY("\"\"") ENTRY("\"a/b\"") ENTRY("\"a\\u0000b\"") ENTRY("7")
-		"{\"name\":\"x\",\"name_b64\":\"YgBj\"}\n" /* a NUL inside */
-		"{\"name\":\"x\",\"name_b64\":\"not base64\"}\n"
-		"{\"name\":\"x\",\"name_b64\":\"Yf8=\"}\n"
+		"{\"name\":\"x\",\"name_b64\":\"YgBj\"," REST /* a NUL inside */
+		"{\"name\":\"x\",\"name_b64\":\"not base64\"," REST
+		"{\"name\":\"x\",\"name_b64\":\"Yf8=\"," REST
 		"{\"end\":true}\n" };
 	char names[1000];
 

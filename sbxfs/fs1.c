@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: MIT */
+/* Which connection: opened when a sandbox is first asked about, closed when nobody has for a minute.
+ * While one is being opened, and for a pause after a failure, requests go the plain way. */
+#include "sbxfs/fs1_priv.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define IDLE_MS   60000
+#define AGAIN_MS  100 /* after a loss */
+#define STEP_MS   250 /* after a refusal, doubling */
+#define STEP_MAX  5000
+#define CONNS_MAX 256 /* of one mount; a thread and 64 KiB each */
+#define STACK     (256 * 1024)
+
+int fs1_new(struct mount *m, struct fs1 **ret)
+{
+	struct fs1 *f = calloc(1, sizeof(*f));
+	int rc;
+
+	if (!f)
+		return -ENOMEM;
+	f->m = m;
+	pthread_mutex_init(&f->lock, NULL);
+	pthread_cond_init(&f->gone, NULL);
+	rc = watches_new(m, &f->watches);
+	if (rc < 0) {
+		free(f);
+		return rc;
+	}
+	*ret = f;
+	return 0;
+}
+
+/* Lock held. */
+static struct fs1_box *find(struct fs1 *f, const char *id)
+{
+	struct fs1_box *b = f->boxes;
+
+	while (b && strcmp(b->id, id))
+		b = b->next;
+	return b;
+}
+
+static struct fs1_box *find_or_make(struct fs1 *f, const char *id)
+{
+	struct fs1_box *b = find(f, id);
+
+	if (b || !(b = calloc(1, sizeof(*b))))
+		return b;
+	(void)snprintf(b->id, sizeof(b->id), "%s", id);
+	b->next = f->boxes;
+	f->boxes = b;
+	return b;
+}
+
+void fs1_put(struct fs1_conn *c)
+{
+	struct fs1 *f = c->m->fs1;
+
+	pthread_mutex_lock(&f->lock);
+	if (--c->refs > 0) {
+		pthread_mutex_unlock(&f->lock);
+		return;
+	}
+	close(c->fd);
+	for (unsigned n = 0; n < SLOTS; n++)
+		pthread_cond_destroy(&c->slots[n].answered);
+	pthread_cond_destroy(&c->room);
+	pthread_mutex_destroy(&c->lock);
+	pthread_mutex_destroy(&c->send);
+	free(c);
+	f->conns--;
+	pthread_cond_broadcast(&f->gone);
+	pthread_mutex_unlock(&f->lock);
+}
+
+void fs1_drop(struct fs1_conn *c)
+{
+	struct fs1 *f = c->m->fs1;
+	struct fs1_box *b;
+	bool was;
+
+	pthread_mutex_lock(&c->lock);
+	c->dead = true;
+	pthread_cond_broadcast(&c->room);
+	pthread_mutex_unlock(&c->lock);
+	(void)shutdown(c->fd, SHUT_RDWR);
+	pthread_mutex_lock(&f->lock);
+	was = c->listed;
+	c->listed = false;
+	b = was ? find(f, c->box) : NULL;
+	if (b) {
+		b->conn = NULL;
+		b->retry_ms = now_ms() + AGAIN_MS;
+	}
+	pthread_mutex_unlock(&f->lock);
+	if (was)
+		fs1_put(c);
+}
+
+static struct fs1_conn *conn_new(struct fs1 *f, const char *box, int fd)
+{
+	struct fs1_conn *c = calloc(1, sizeof(*c));
+	pthread_condattr_t attr;
+
+	if (!c)
+		return NULL;
+	c->m = f->m;
+	c->fd = fd;
+	c->refs = 2; /* the receiver's and the list's */
+	c->limit = SLOTS;
+	(void)snprintf(c->box, sizeof(c->box), "%s", box);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_mutex_init(&c->send, NULL);
+	pthread_mutex_init(&c->lock, NULL);
+	pthread_cond_init(&c->room, &attr);
+	for (unsigned n = 0; n < SLOTS; n++)
+		pthread_cond_init(&c->slots[n].answered, &attr);
+	pthread_condattr_destroy(&attr);
+	c->used_ms = now_ms();
+	atomic_store(&c->heard_ms, c->used_ms);
+	return c;
+}
+
+/* The program's signals are for others. */
+static int start(struct fs1_conn *c)
+{
+	pthread_attr_t attr;
+	sigset_t all, old;
+	pthread_t t;
+	int rc;
+
+	sigfillset(&all);
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, STACK);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	rc = pthread_create(&t, &attr, fs1_receive, c);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attr);
+	return -rc;
+}
+
+/* Without the lock. *ret has a reference for the caller, the receiver and the list; it is counted. */
+static int open_conn(struct fs1 *f, const char *box, struct fs1_conn **ret)
+{
+	struct sbx_error e = { .status = 0 };
+	struct fs1_conn *c;
+	int fd, rc;
+
+	if (sbx_fs_connect(f->m->sbx, box, f->m->client, true, &fd, &e) < 0)
+		return -EAGAIN;
+	c = conn_new(f, box, fd);
+	if (!c) {
+		close(fd);
+		return -ENOMEM;
+	}
+	pthread_mutex_lock(&f->lock);
+	f->conns++;
+	c->epoch = ++f->epochs;
+	c->refs++;
+	pthread_mutex_unlock(&f->lock);
+	rc = fs1_say_hello(c);
+	if (rc == 0)
+		rc = start(c);
+	if (rc == 0) {
+		*ret = c;
+		return 0;
+	}
+	fs1_put(c);
+	fs1_put(c);
+	fs1_put(c);
+	return rc;
+}
+
+/* Lock held; the box is marked as opening. Gives a referenced connection or NULL. */
+static struct fs1_conn *opened(struct fs1 *f, const char *box, int rc, struct fs1_conn *c)
+{
+	struct fs1_box *b = find(f, box);
+
+	b->opening = false;
+	if (rc == 0 && !f->stopping) {
+		b->conn = c;
+		b->step_ms = 0;
+		c->listed = true;
+		return c;
+	}
+	b->step_ms = b->step_ms ? b->step_ms * 2 : STEP_MS;
+	if (b->step_ms > STEP_MAX)
+		b->step_ms = STEP_MAX;
+	b->retry_ms = now_ms() + b->step_ms;
+	atomic_fetch_add(&f->refused, 1);
+	return NULL;
+}
+
+static struct fs1_conn *try_open(struct req *q, const char *box)
+{
+	struct fs1 *f = q->m->fs1;
+	struct fs1_conn *c = NULL, *ret;
+	struct sbx_error saved = q->err;
+	int rc = -EAGAIN;
+
+	if (!remote_is_down(q->m) && remote_has(q, CAP_FS_STREAM))
+		rc = open_conn(f, box, &c);
+	q->err = saved;
+	pthread_mutex_lock(&f->lock);
+	ret = opened(f, box, rc, c);
+	pthread_mutex_unlock(&f->lock);
+	if (rc == 0 && !ret) { /* the mount ends */
+		(void)shutdown(c->fd, SHUT_RDWR);
+		fs1_put(c);
+		fs1_put(c);
+	}
+	return ret;
+}
+
+struct fs1_conn *fs1_get(struct req *q, const char *box)
+{
+	struct fs1 *f = q->m->fs1;
+	struct fs1_conn *c = NULL;
+	struct fs1_box *b;
+	bool opens = false;
+
+	if (q->m->opt.proto == PROTO_HTTP || !box[0])
+		return NULL;
+	pthread_mutex_lock(&f->lock);
+	b = f->stopping ? NULL : find_or_make(f, box);
+	if (b && b->conn) {
+		c = b->conn;
+		c->refs++;
+	} else if (b && !b->opening && now_ms() >= b->retry_ms && f->conns < CONNS_MAX) {
+		b->opening = opens = true;
+	}
+	pthread_mutex_unlock(&f->lock);
+	return opens ? try_open(q, box) : c;
+}
+
+uint64_t fs1_epoch(struct mount *m, const char *box)
+{
+	struct fs1 *f = m->fs1;
+	struct fs1_box *b;
+	uint64_t epoch;
+
+	pthread_mutex_lock(&f->lock);
+	b = find(f, box);
+	epoch = b && b->conn ? atomic_load(&b->conn->epoch) : 0;
+	pthread_mutex_unlock(&f->lock);
+	return epoch;
+}
+
+void fs1_awake(struct mount *m, const char *box)
+{
+	struct fs1 *f = m->fs1;
+	struct fs1_box *b;
+
+	if (m->opt.proto == PROTO_HTTP)
+		return;
+	pthread_mutex_lock(&f->lock);
+	b = find(f, box);
+	if (b && !b->conn && b->step_ms > 0 && b->step_ms < STEP_MAX)
+		b->retry_ms = 0;
+	pthread_mutex_unlock(&f->lock);
+}
+
+/* A connection to drop, referenced: any, or one that nobody has used for long. */
+static struct fs1_conn *to_drop(struct fs1 *f, bool any)
+{
+	struct fs1_conn *c = NULL;
+
+	pthread_mutex_lock(&f->lock);
+	for (struct fs1_box *b = f->boxes; b && !c; b = b->next) {
+		if (!b->conn)
+			continue;
+		pthread_mutex_lock(&b->conn->lock);
+		if (any || (!b->conn->busy && now_ms() - b->conn->used_ms > IDLE_MS))
+			c = b->conn;
+		pthread_mutex_unlock(&b->conn->lock);
+	}
+	if (c)
+		c->refs++;
+	pthread_mutex_unlock(&f->lock);
+	return c;
+}
+
+static void drop_all(struct fs1 *f, bool any)
+{
+	struct fs1_conn *c;
+
+	while ((c = to_drop(f, any))) {
+		fs1_drop(c);
+		fs1_put(c);
+	}
+}
+
+/* What is known about sandboxes that nobody asks about any more. */
+static void forget_boxes(struct fs1 *f, bool all)
+{
+	struct fs1_box **at, *b;
+
+	pthread_mutex_lock(&f->lock);
+	for (at = &f->boxes; (b = *at);) {
+		if (b->conn || b->opening || (!all && now_ms() < b->retry_ms + IDLE_MS)) {
+			at = &b->next;
+			continue;
+		}
+		*at = b->next;
+		free(b);
+	}
+	pthread_mutex_unlock(&f->lock);
+}
+
+void fs1_tidy(struct mount *m)
+{
+	drop_all(m->fs1, false);
+	forget_boxes(m->fs1, false);
+	watches_tidy(m);
+}
+
+void fs1_reset(struct mount *m)
+{
+	drop_all(m->fs1, true);
+	forget_boxes(m->fs1, true);
+}
+
+void fs1_free(struct fs1 *f)
+{
+	if (!f)
+		return;
+	pthread_mutex_lock(&f->lock);
+	f->stopping = true;
+	pthread_mutex_unlock(&f->lock);
+	drop_all(f, true);
+	pthread_mutex_lock(&f->lock);
+	while (f->conns)
+		pthread_cond_wait(&f->gone, &f->lock);
+	pthread_mutex_unlock(&f->lock);
+	forget_boxes(f, true);
+	watches_free(f->watches);
+	pthread_cond_destroy(&f->gone);
+	pthread_mutex_destroy(&f->lock);
+	free(f);
+}
+
+void fs1_figures(struct mount *m, struct fs1_figures *ret)
+{
+	struct fs1 *f = m->fs1;
+
+	pthread_mutex_lock(&f->lock);
+	*ret = (struct fs1_figures){ .connections = f->conns };
+	pthread_mutex_unlock(&f->lock);
+	ret->watches = watches_count(f->watches);
+	ret->requests = atomic_load(&f->requests);
+	ret->plain = atomic_load(&f->plain);
+	ret->lost = atomic_load(&f->lost);
+	ret->pushes = atomic_load(&f->pushes);
+	ret->changes = atomic_load(&f->changes);
+	ret->refused = atomic_load(&f->refused);
+}

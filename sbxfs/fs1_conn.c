@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: MIT */
+/* Requests on a connection. A slot is taken, the frame is sent by the thread that asks, and it waits
+ * on the slot's condition. Who gives up leaves the slot to the receiver, which frees it when the answer
+ * comes after all. */
+#include "sbxfs/fs1_priv.h"
+
+#include <errno.h>
+#include <string.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+
+#define TIMEOUT_MS 10000
+#define LOOK_MS 100      /* between two looks at interrupts and deadlines */
+#define PATIENCE 4       /* times the timeout, while the peer answers others */
+#define HELLO_SECS 5
+#define SEND_SECS 10
+
+static void deadline_in(struct timespec *ts, unsigned ms)
+{
+	clock_gettime(CLOCK_MONOTONIC, ts);
+	ts->tv_nsec += (long)ms * 1000000;
+	ts->tv_sec += ts->tv_nsec / 1000000000;
+	ts->tv_nsec %= 1000000000;
+}
+
+/* All of it, or the connection is of no use any more. */
+static int send_full(int fd, struct iovec *v, size_t n)
+{
+	struct msghdr msg = { .msg_iov = v, .msg_iovlen = n };
+
+	while (msg.msg_iovlen) {
+		ssize_t sent = sendmsg(fd, &msg, MSG_NOSIGNAL);
+
+		if (sent < 0 && errno == EINTR)
+			continue;
+		if (sent < 0)
+			return -errno;
+		while (msg.msg_iovlen && (size_t)sent >= msg.msg_iov->iov_len) {
+			sent -= (ssize_t)msg.msg_iov->iov_len;
+			msg.msg_iov++;
+			msg.msg_iovlen--;
+		}
+		if (msg.msg_iovlen) {
+			msg.msg_iov->iov_base = (char *)msg.msg_iov->iov_base + sent;
+			msg.msg_iov->iov_len -= (size_t)sent;
+		}
+	}
+	return 0;
+}
+
+struct message {
+	struct fs_frame f;
+	struct files_req r;
+	const char *path, *path2;
+	const void *data;
+	size_t data_len;
+};
+
+static int send_message(struct fs1_conn *c, struct message *m)
+{
+	struct iovec v[5] = { { &m->f, sizeof(m->f) }, { &m->r, sizeof(m->r) } };
+	size_t n = 2;
+	int rc;
+
+	m->r.path_len = (uint32_t)(m->path ? strlen(m->path) : 0);
+	m->r.path2_len = (uint32_t)(m->path2 ? strlen(m->path2) : 0);
+	m->r.data_len = (uint32_t)m->data_len;
+	m->f.len = (uint32_t)sizeof(m->r) + m->r.path_len + m->r.path2_len + m->r.data_len;
+	if (m->r.path_len)
+		v[n++] = (struct iovec){ (void *)(uintptr_t)m->path, m->r.path_len };
+	if (m->r.path2_len)
+		v[n++] = (struct iovec){ (void *)(uintptr_t)m->path2, m->r.path2_len };
+	if (m->data_len)
+		v[n++] = (struct iovec){ (void *)(uintptr_t)m->data, m->data_len };
+	pthread_mutex_lock(&c->send);
+	rc = send_full(c->fd, v, n);
+	pthread_mutex_unlock(&c->send);
+	return rc;
+}
+
+static int recv_full(int fd, void *buf, size_t len)
+{
+	char *p = buf;
+
+	while (len) {
+		ssize_t n = recv(fd, p, len, 0);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -ECONNRESET;
+		p += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+static void timeouts(int fd, int recv_secs)
+{
+	struct timeval in = { .tv_sec = recv_secs }, out = { .tv_sec = SEND_SECS };
+
+	(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &in, sizeof(in));
+	(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &out, sizeof(out));
+}
+
+int fs1_say_hello(struct fs1_conn *c)
+{
+	struct message m = { .f = { .op = FILES_HELLO, .tag = 1, .value = FS_VERSION } };
+	struct files_rep rep;
+	struct fs_frame f;
+	int rc;
+
+	timeouts(c->fd, HELLO_SECS);
+	rc = send_message(c, &m);
+	if (rc == 0)
+		rc = recv_full(c->fd, &f, sizeof(f));
+	if (rc == 0)
+		rc = f.len == sizeof(rep) + sizeof(c->hello) ? recv_full(c->fd, &rep, sizeof(rep)) : -EPROTO;
+	if (rc == 0)
+		rc = recv_full(c->fd, &c->hello, sizeof(c->hello));
+	if (rc == 0 && (!fs1_head_ok(&f, &rep) || f.tag != 1 || !fs1_hello_ok(&f, &rep, &c->hello)))
+		rc = -EPROTO;
+	timeouts(c->fd, 0);
+	if (c->hello.inflight_max < c->limit)
+		c->limit = c->hello.inflight_max;
+	return rc;
+}
+
+/* Lock held, and there is room. */
+static unsigned take_slot(struct fs1_conn *c, struct fs1_call *call, enum files_op op, uint64_t arg)
+{
+	unsigned n = 0;
+
+	while (c->slots[n].tag)
+		n++;
+	c->slots[n].call = call;
+	c->slots[n].tag = ++c->serial * SLOTS + n;
+	c->slots[n].op = op;
+	c->slots[n].arg = arg;
+	c->busy++;
+	c->used_ms = now_ms();
+	return n;
+}
+
+static void free_slot(struct fs1_conn *c, unsigned n)
+{
+	c->slots[n].tag = 0;
+	c->slots[n].call = NULL;
+	c->busy--;
+	pthread_cond_signal(&c->room);
+}
+
+/* Takes the lock. */
+static int claim(struct req *q, struct fs1_conn *c, struct fs1_call *call)
+{
+	struct timespec ts;
+	int rc = 0;
+
+	pthread_mutex_lock(&c->lock);
+	while (!c->dead && c->busy >= c->limit && rc == 0) {
+		deadline_in(&ts, LOOK_MS);
+		(void)pthread_cond_timedwait(&c->room, &c->lock, &ts);
+		if (c->busy < c->limit)
+			break;
+		if (remote_interrupted(q))
+			rc = refuse(q, EINTR, "interrupted");
+		else if (now_ms() - atomic_load(&c->heard_ms) > TIMEOUT_MS)
+			c->dead = true;
+	}
+	if (rc == 0 && c->dead)
+		rc = FS1_PLAIN;
+	if (rc == 0)
+		call->slot = take_slot(c, call, call->op, 0);
+	pthread_mutex_unlock(&c->lock);
+	return rc;
+}
+
+static bool counts_as_use(const struct req *q)
+{
+	return q->acts || q->uses || q->m->opt.use_all;
+}
+
+/* What is not complete is not carried out, so that the plain way may do it. */
+static int send_call(struct req *q, struct fs1_conn *c, struct fs1_call *call)
+{
+	struct message m = { .f = { .op = (uint16_t)call->op }, .r = call->r, .path = call->path,
+		.path2 = call->path2, .data = call->data, .data_len = call->data_len };
+
+	if (counts_as_use(q))
+		m.r.flags |= FILES_USE;
+	m.f.tag = c->slots[call->slot].tag;
+	if (send_message(c, &m) == 0)
+		return 0;
+	fs1_drop(c);
+	pthread_mutex_lock(&c->lock);
+	while (call->filling)
+		pthread_cond_wait(&c->slots[call->slot].answered, &c->lock);
+	if (!call->done)
+		free_slot(c, call->slot);
+	pthread_mutex_unlock(&c->lock);
+	fs1_call_fini(call);
+	return FS1_PLAIN;
+}
+
+int fs1_begin(struct req *q, const char *box, struct fs1_call *call)
+{
+	struct fs1 *f = q->m->fs1;
+	struct fs1_conn *c = fs1_get(q, box);
+	int rc;
+
+	if (!c)
+		return FS1_PLAIN;
+	call->conn = c;
+	call->done = call->lost = call->filling = false;
+	call->out = NULL;
+	call->out_len = call->room = 0;
+	call->epoch = atomic_load(&c->epoch);
+	call->asked = atomic_load(&c->pushes);
+	rc = claim(q, c, call);
+	if (rc == FS1_PLAIN)
+		fs1_drop(c);
+	if (rc == 0) {
+		atomic_fetch_add(&f->requests, 1);
+		atomic_fetch_add(&q->m->stats.requests, 1);
+		rc = send_call(q, c, call);
+	}
+	if (rc) {
+		if (rc == FS1_PLAIN)
+			atomic_fetch_add(&f->lost, 1);
+		call->conn = NULL;
+		fs1_put(c);
+	}
+	return rc;
+}
+
+/* Lock held. Nobody waits any more; while data is being read into the caller's memory that has to
+ * stop first. */
+static void abandon(struct fs1_conn *c, struct fs1_call *call)
+{
+	if (call->filling)
+		(void)shutdown(c->fd, SHUT_RDWR);
+	while (call->filling)
+		pthread_cond_wait(&c->slots[call->slot].answered, &c->lock);
+	if (!call->done)
+		c->slots[call->slot].call = NULL;
+}
+
+static int expired(const struct fs1_conn *c, const struct fs1_call *call, uint64_t start)
+{
+	uint64_t now = now_ms(), heard = atomic_load(&c->heard_ms);
+	uint64_t limit = (uint64_t)(call->timeout_ms ? call->timeout_ms : TIMEOUT_MS);
+
+	if (now - start <= limit)
+		return 0;
+	return now - start > limit * PATIENCE || (heard < now && now - heard > limit);
+}
+
+static int result(struct req *q, struct fs1_call *call)
+{
+	int rc;
+
+	if (call->lost) {
+		atomic_fetch_add(&q->m->fs1->lost, 1);
+		return call->once ? refuse(q, EIO, "the connection was lost while this was under way") :
+				    FS1_PLAIN;
+	}
+	if (call->value >= 0)
+		return 0;
+	rc = fs1_errno(call->value);
+	return refuse(q, -rc, "the sandbox's file system says: %s", strerror(-rc));
+}
+
+int fs1_wait(struct req *q, struct fs1_call *call)
+{
+	struct fs1_conn *c = call->conn;
+	uint64_t start = now_ms();
+	struct timespec ts;
+	bool late = false;
+	int rc = 0;
+
+	pthread_mutex_lock(&c->lock);
+	while (!call->done && rc == 0) {
+		deadline_in(&ts, LOOK_MS);
+		if (pthread_cond_timedwait(&c->slots[call->slot].answered, &c->lock, &ts) != ETIMEDOUT ||
+			call->done)
+			continue;
+		late = expired(c, call, start);
+		if (late)
+			rc = -ETIMEDOUT;
+		else if (remote_interrupted(q))
+			rc = -EINTR;
+	}
+	if (!call->done)
+		abandon(c, call);
+	if (call->done)
+		rc = 0;
+	pthread_mutex_unlock(&c->lock);
+	if (rc == 0)
+		rc = result(q, call);
+	else
+		(void)refuse(q, -rc, late ? "the sandbox does not answer" : "interrupted");
+	if (late && now_ms() - atomic_load(&c->heard_ms) > TIMEOUT_MS)
+		fs1_drop(c);
+	if (rc)
+		fs1_call_fini(call);
+	call->conn = NULL;
+	fs1_put(c);
+	return rc;
+}
+
+int fs1_call(struct req *q, const char *box, struct fs1_call *call)
+{
+	int rc = fs1_begin(q, box, call);
+
+	if (rc == 0)
+		rc = fs1_wait(q, call);
+	if (rc == FS1_PLAIN)
+		atomic_fetch_add(&q->m->fs1->plain, 1);
+	return rc;
+}
+
+void fs1_call_fini(struct fs1_call *call)
+{
+	if (call->out != call->into)
+		free(call->out);
+	call->out = NULL;
+	call->out_len = 0;
+}
+
+int fs1_send_bare(struct fs1_conn *c, enum files_op op, const struct files_req *r, const char *path,
+	uint64_t arg)
+{
+	struct message m = { .f = { .op = (uint16_t)op }, .r = *r, .path = path };
+	unsigned slot = 0;
+	int rc;
+
+	pthread_mutex_lock(&c->lock);
+	/* Half of the room is for those who wait. */
+	rc = c->dead ? -ECONNRESET : c->busy >= (c->limit + 1) / 2 ? -EBUSY : 0;
+	if (rc == 0) {
+		slot = take_slot(c, NULL, op, arg);
+		m.f.tag = c->slots[slot].tag;
+	}
+	pthread_mutex_unlock(&c->lock);
+	if (rc == 0)
+		rc = send_message(c, &m);
+	if (rc < 0 && rc != -EBUSY)
+		fs1_drop(c); /* the slots end with it */
+	return rc;
+}
+
+bool fs1_tell(struct req *q, const char *box, enum files_op op, uint64_t handle)
+{
+	struct files_req r = { .handle = handle };
+	struct fs1_conn *c = fs1_get(q, box);
+	int rc;
+
+	if (!c)
+		return false;
+	rc = fs1_send_bare(c, op, &r, NULL, 0);
+	fs1_put(c);
+	if (rc == 0) {
+		atomic_fetch_add(&q->m->fs1->requests, 1);
+		atomic_fetch_add(&q->m->stats.requests, 1);
+	}
+	return rc == 0;
+}
+
+void fs1_fail_all(struct fs1_conn *c)
+{
+	pthread_mutex_lock(&c->lock);
+	c->dead = true;
+	for (unsigned n = 0; n < SLOTS; n++) {
+		struct slot *s = &c->slots[n];
+
+		if (!s->tag)
+			continue;
+		if (s->call)
+			s->call->done = s->call->lost = true;
+		pthread_cond_broadcast(&s->answered);
+		free_slot(c, n);
+	}
+	pthread_cond_broadcast(&c->room);
+	pthread_mutex_unlock(&c->lock);
+}
