@@ -85,6 +85,7 @@ struct broker {
 	struct limited *limited; /* disks with snapshots, limits.c */
 	int64_t limits_ms;       /* when they are looked at next */
 	bool removed;    /* something of the pool, since it was reclaimed last */
+	int64_t pool_left; /* free in it, bytes */
 	int64_t pool_ms; /* when the pool is looked at next */
 };
 

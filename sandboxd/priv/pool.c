@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 
 #define NAME     "pool.btrfs"
-#define UNIT_MIN ((int64_t)128 << 20)
+#define UNIT_MIN ((int64_t)256 << 20)
 #define UNIT_MAX ((int64_t)2 << 30)
 #define MB       (1 << 20)
 
@@ -40,7 +40,7 @@ static int64_t unit_of(int dir)
 	int64_t total = 0, unit;
 
 	(void)host_room(dir, &total);
-	unit = total / 64 / MB * MB;
+	unit = total / 32 / MB * MB;
 	return unit < UNIT_MIN ? UNIT_MIN : unit > UNIT_MAX ? UNIT_MAX : unit;
 }
 
@@ -88,7 +88,7 @@ static int make_image(struct area_store *s, struct fail *f)
 
 	if (size > room)
 		size = room / MB * MB;
-	if (size < UNIT_MIN)
+	if (size < UNIT_MIN / 2)
 		return fail_set(f, ENOSPC, "reserve space for the pool");
 	(void)unlinkat(s->priv, tmp, 0);
 	_cleanup_close_ int fd =
@@ -181,14 +181,15 @@ void pool_close(struct area_store *s, bool forget)
 		(void)unlinkat(s->priv, NAME, 0);
 }
 
-enum pool_state pool_look(const struct area_store *s)
+enum pool_state pool_look(const struct area_store *s, int64_t *left)
 {
 	int64_t unallocated = s->unit, avail;
 	struct statvfs st;
 
+	*left = 0;
 	if (s->image < 0 || fstatvfs(s->pool, &st) < 0)
 		return POOL_FINE;
-	avail = (int64_t)((uint64_t)st.f_bavail * st.f_frsize);
+	avail = *left = (int64_t)((uint64_t)st.f_bavail * st.f_frsize);
 	(void)btrfs_unallocated(s->pool, &unallocated);
 	/* Its tables need room, too, that no file holds. */
 	if (avail >= s->unit && unallocated >= s->unit / 8)
@@ -200,7 +201,7 @@ bool pool_may_grow(const struct area_store *s)
 {
 	int64_t total;
 
-	return host_room(s->priv, &total) >= UNIT_MIN / 2;
+	return host_room(s->priv, &total) >= UNIT_MIN / 4;
 }
 
 int pool_reclaim(const struct area_store *s)

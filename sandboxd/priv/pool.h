@@ -15,7 +15,7 @@ int pool_open(struct area_store *s, struct fail *f);
 /* forget: it was made just now and is of no use. */
 void pool_close(struct area_store *s, bool forget);
 enum pool_state { POOL_FINE, POOL_LOW, POOL_URGENT };
-enum pool_state pool_look(const struct area_store *s);
+enum pool_state pool_look(const struct area_store *s, int64_t *left); /* bytes */
 bool pool_may_grow(const struct area_store *s); /* has the host room? */
 /* What was removed is given back by the file system when it comes to it, up to half a minute later:
  * this makes it come to it. */

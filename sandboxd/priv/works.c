@@ -15,6 +15,7 @@
 #define SEALS_AT_ONCE 2
 #define WORKS_AT_ONCE 6
 #define POOL_MS       250
+#define POOL_BUSY_MS  30
 #define POOL_RETRY_MS 10000
 #define RECLAIM_MS    1000
 
@@ -348,9 +349,14 @@ static bool is_tended(const struct broker *b)
 /* What sandboxes that are gone have left is used again before more is taken from the host. */
 static uint32_t tend(struct broker *b)
 {
-	enum pool_state state = pool_look(&b->env.areas);
+	int64_t left;
+	enum pool_state state = pool_look(&b->env.areas, &left);
 	bool may_grow;
 
+	/* Somebody writes: what is left may be gone before the next look. */
+	if (b->pool_left - left > b->env.areas.unit / 64)
+		b->pool_ms -= POOL_MS - POOL_BUSY_MS;
+	b->pool_left = left;
 	if (state == POOL_FINE)
 		return 0;
 	may_grow = pool_may_grow(&b->env.areas);
@@ -371,7 +377,11 @@ void works_pool(struct broker *b)
 	if (b->env.areas.pool < 0 || b->front < 0 || now < b->pool_ms)
 		return;
 	b->pool_ms = now + POOL_MS;
-	op = is_tended(b) ? 0 : tend(b);
+	if (is_tended(b)) {
+		b->pool_ms = now + POOL_BUSY_MS;
+		return;
+	}
+	op = tend(b);
 	if (op && (j = broker_job(b, JOB_WORK)))
 		j->op = j->work.op = op;
 }
