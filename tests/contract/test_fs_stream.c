@@ -454,14 +454,16 @@ static void the_front_learns_what_was_used_and_done(void **state)
 		0);
 	assert_int_equal(FSC(&l.c, FILES_UNLINK, .path = "/old"), 0);
 	assert_true(at_least(&l.removed, 1));
-	assert_int_equal(l.used, 1);
-	assert_int_equal(l.written, 1);
-	assert_int_equal(l.read, 1);
+	assert_true(at_least(&l.used, 1));
+	assert_true(at_least(&l.written, 1));
+	assert_true(at_least(&l.read, 1));
 	/* what happens last is told at the end */
 	assert_int_equal(FSC(&l.c, FILES_UNLINK, .path = "/new"), 0);
 	line_down(&l);
 	assert_int_equal(l.removed, 2);
 	assert_int_equal(l.used, 1);
+	assert_int_equal(l.written, 1);
+	assert_int_equal(l.read, 1);
 }
 
 static void the_front_can_end_them(void **state)
