@@ -64,7 +64,7 @@ struct priv_req {
 #define PRIV_CAN_FREEZE 8
 #define PRIV_CAN_METER  16
 #define PRIV_CAN_EGRESS 32
-#define PRIV_CAN_REOPEN 32 /* snapshots and volumes */
+#define PRIV_CAN_REOPEN 64 /* snapshots and volumes */
 
 struct priv_ans {
 	uint32_t magic, op;
