@@ -323,10 +323,45 @@ void fs1_tidy(struct mount *m)
 	watches_tidy(m);
 }
 
+/* Lock held: no more is asked on it. A reference goes to the caller. */
+static struct fs1_conn *retire_one(struct fs1 *f)
+{
+	for (struct fs1_box *b = f->boxes; b; b = b->next) {
+		struct fs1_conn *c = b->conn;
+
+		if (!c)
+			continue;
+		b->conn = NULL;
+		b->retry_ms = 0;
+		c->listed = false;
+		return c;
+	}
+	return NULL;
+}
+
+/* What is under way is answered: it is not lost because somebody wants to see all anew. */
 void fs1_reset(struct mount *m)
 {
-	drop_all(m->fs1, true);
-	forget_boxes(m->fs1, true);
+	struct fs1 *f = m->fs1;
+	struct fs1_conn *c;
+	bool idle;
+
+	do {
+		pthread_mutex_lock(&f->lock);
+		c = retire_one(f);
+		pthread_mutex_unlock(&f->lock);
+		if (!c)
+			break;
+		pthread_mutex_lock(&c->lock);
+		c->retired = true;
+		idle = !c->busy;
+		pthread_mutex_unlock(&c->lock);
+		watches_doubt(c);
+		if (idle)
+			fs1_drop(c);
+		fs1_put(c);
+	} while (1);
+	forget_boxes(f, true);
 }
 
 void fs1_free(struct fs1 *f)

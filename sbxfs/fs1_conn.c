@@ -169,7 +169,7 @@ static int claim(struct req *q, struct fs1_conn *c, struct fs1_call *call)
 		else if (now_ms() - atomic_load(&c->heard_ms) > TIMEOUT_MS)
 			c->dead = true;
 	}
-	if (rc == 0 && c->dead)
+	if (rc == 0 && (c->dead || (c->retired && !c->busy)))
 		rc = FS1_PLAIN;
 	if (rc == 0)
 		call->slot = take_slot(c, call, call->op, 0);

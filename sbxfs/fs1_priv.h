@@ -38,6 +38,7 @@ struct fs1_conn {
 	unsigned busy, limit;
 	uint64_t serial;
 	bool dead;
+	bool retired; /* nobody new comes; it ends when the last answer is there */
 	uint64_t used_ms;
 	atomic_uint_fast64_t heard_ms, pushes;
 
@@ -91,6 +92,7 @@ void watches_push(struct fs1_conn *c, const char *buf, size_t len);
 void watches_answer(struct fs1_conn *c, uint64_t arg, int64_t value);
 /* The connection has ended: what it watched counts no more. */
 void watches_end(struct fs1_conn *c);
+void watches_doubt(struct fs1_conn *c);
 unsigned watches_count(struct watches *w);
 void watches_tidy(struct mount *m);
 

@@ -125,6 +125,7 @@ static int answer(struct fs1_conn *c, const struct fs_frame *f, const struct fil
 	struct slot *s = &c->slots[f->tag % SLOTS];
 	struct fs1_call *call;
 	uint64_t arg;
+	bool ends;
 	int rc;
 
 	pthread_mutex_lock(&c->lock);
@@ -155,7 +156,10 @@ static int answer(struct fs1_conn *c, const struct fs_frame *f, const struct fil
 		c->busy--;
 		pthread_cond_signal(&c->room);
 	}
+	ends = c->retired && !c->busy;
 	pthread_mutex_unlock(&c->lock);
+	if (ends)
+		fs1_drop(c);
 	if (rc == 0 && !call)
 		close_orphan(c, (enum files_op)f->op, f, r);
 	return rc;

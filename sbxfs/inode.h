@@ -21,6 +21,19 @@ struct tree_id {
 	uint64_t dev, ino, gen;
 };
 
+/* What trust.c knows. Pushes of a connection have numbers, and so has what it told (tree_stamp). */
+struct trust {
+	uint64_t epoch;       /* since `from`, changes are heard of; 0: they are not */
+	uint64_t from, change; /* the last one heard of */
+	uint64_t believed_ms; /* until when the kernel may not ask */
+};
+struct dir_watch {
+	uint64_t epoch, since, change;
+	uint64_t tried;     /* connection on which it was asked for */
+	uint64_t absent_ms; /* until when the kernel may hold that a name is not there */
+	unsigned looks;
+};
+
 struct inode {
 	/* fixed */
 	const struct node *node;
@@ -42,14 +55,18 @@ struct inode {
 	bool hashed;
 	uint64_t made_ms, made_gen; /* renderings: when the text was fetched last */
 	struct link *links;         /* guest tree: names by which it was seen, newest first */
+	struct trust trust;         /* of the attributes */
+	struct dir_watch watch;
 
 	/* under tree_lock */
 	pthread_mutex_t tree_lock;
 	uint64_t attr_ms, attr_gen; /* when `known` (of an event log: the text) was fetched */
 	/* guest tree */
 	struct tree_file *files;    /* open ones */
+	atomic_uint nfiles;         /* how many; read without the lock */
 	struct stat known;          /* last attributes, as shown */
 	bool is_known;
+	uint64_t known_epoch, known_asked, known_seen; /* its tree_stamp */
 	struct listing *listing;    /* directories: its entries a moment ago */
 	uint64_t looks_ms;          /* lookups in it, close together */
 	unsigned looks;
@@ -63,6 +80,7 @@ struct link {
 	struct link *hash_next;
 	struct inode *parent, *child;
 	char *name;
+	struct trust trust;
 };
 
 int inodes_new(struct mount *m, struct inodes **ret);

@@ -23,6 +23,8 @@ struct inodes {
 	size_t count;
 };
 
+/* Lock held. NULL: there is no such name. */
+struct link *link_at(struct inodes *t, const struct inode *parent, const char *name);
 /* Lock held: takes a name out of both lists and frees it; the parent's reference stays with the
  * caller. */
 void link_drop(struct inodes *t, struct link *l);

@@ -21,7 +21,7 @@ static struct link **bucket(struct inodes *t, const struct inode *parent, const 
 	return &t->links[(h ^ h >> 32) % INODE_BUCKETS];
 }
 
-static struct link *find(struct inodes *t, const struct inode *parent, const char *name)
+struct link *link_at(struct inodes *t, const struct inode *parent, const char *name)
 {
 	struct link *l = *bucket(t, parent, name);
 
@@ -67,7 +67,7 @@ static void trim(struct inodes *t, struct inode *child)
 
 static int add_locked(struct inodes *t, struct inode *parent, const char *name, struct inode *child)
 {
-	struct link *l = find(t, parent, name), **b;
+	struct link *l = link_at(t, parent, name), **b;
 
 	if (l && l->child == child)
 		return 0;
@@ -108,7 +108,7 @@ void link_remove(struct mount *m, struct inode *parent, const char *name)
 	struct link *l;
 
 	pthread_mutex_lock(&m->inodes->lock);
-	l = find(m->inodes, parent, name);
+	l = link_at(m->inodes, parent, name);
 	if (l)
 		drop_with_ref(m->inodes, l);
 	pthread_mutex_unlock(&m->inodes->lock);
@@ -122,8 +122,8 @@ void link_rename(struct mount *m, struct inode *p1, const char *n1, struct inode
 	struct inode *ca, *cb;
 
 	pthread_mutex_lock(&t->lock);
-	a = find(t, p1, n1);
-	b = find(t, p2, n2);
+	a = link_at(t, p1, n1);
+	b = link_at(t, p2, n2);
 	ca = a ? a->child : NULL;
 	cb = b ? b->child : NULL;
 	if (a)
@@ -143,7 +143,7 @@ struct inode *link_find(struct mount *m, struct inode *parent, const char *name)
 	struct link *l;
 
 	pthread_mutex_lock(&m->inodes->lock);
-	l = find(m->inodes, parent, name);
+	l = link_at(m->inodes, parent, name);
 	if (l) {
 		i = l->child;
 		i->refs++;

@@ -3,6 +3,7 @@
 #include "sbxfs/listing.h"
 
 #include "sbxfs/remote.h"
+#include "sbxfs/trust.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -135,6 +136,21 @@ struct listing *listing_recent(struct req *q, struct inode *dir)
 		listing_ref(l);
 	pthread_mutex_unlock(&dir->tree_lock);
 	return l;
+}
+
+struct listing *listing_watched(struct req *q, struct inode *dir)
+{
+	struct listing *l;
+
+	pthread_mutex_lock(&dir->tree_lock);
+	l = dir->listing;
+	if (l)
+		listing_ref(l);
+	pthread_mutex_unlock(&dir->tree_lock);
+	if (!l || trust_dir(q, dir, &l->stamp))
+		return l;
+	listing_unref(l);
+	return NULL;
 }
 
 void listing_keep(struct inode *dir, struct listing *l)

@@ -31,6 +31,8 @@ const struct listed_file *listing_find(const struct listing *l, const char *name
 
 /* The directory's own, when it is young and we have changed nothing since. Referenced, or NULL. */
 struct listing *listing_recent(struct req *q, struct inode *dir);
+/* The same when a watch tells that nothing has changed since, however old it is. */
+struct listing *listing_watched(struct req *q, struct inode *dir);
 /* Makes it the directory's own. */
 void listing_keep(struct inode *dir, struct listing *l);
 /* Counts a lookup; true when there were so many just now that a listing is cheaper. */

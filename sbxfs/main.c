@@ -5,6 +5,7 @@
 #include "sbxfs/host.h"
 #include "sbxfs/ops.h"
 #include "sbxfs/options.h"
+#include "sbxfs/trust.h"
 #include "sbxfs/watch.h"
 
 #include "common/base/log.h"
@@ -153,6 +154,9 @@ static int run(struct fuse_args *args, const struct options *o, struct sbx *sbx)
 		}
 		fuse_remove_signal_handlers(se);
 	}
+	/* Before the session goes. A thread that the kernel still holds ends with the program. */
+	if (!notifier_stop(m.notifier))
+		return rc;
 	fuse_session_destroy(se);
 	if (m.inodes)
 		mount_fini(&m);

@@ -14,6 +14,7 @@
 #include "sbxfs/proc.h"
 #include "sbxfs/snaps.h"
 #include "sbxfs/treefs.h"
+#include "sbxfs/trust.h"
 #include "sbxfs/watch.h"
 
 #include <errno.h>
@@ -84,6 +85,8 @@ int mount_init(struct mount *m, const struct options *opt, struct sbx *sbx)
 	if (rc == 0)
 		rc = feeds_new(m, &m->feeds);
 	if (rc == 0)
+		rc = notifier_new(m, &m->notifier);
+	if (rc == 0)
 		rc = fs1_new(m, &m->fs1);
 	if (rc == 0)
 		rc = flusher_new(m, &m->flusher);
@@ -117,6 +120,7 @@ void mount_fini(struct mount *m)
 	handles_free(m);
 	flusher_free(m->flusher);
 	fs1_free(m->fs1);
+	notifier_free(m->notifier);
 	watch_free(m->watch);
 	ports_free(m->ports);
 	snaps_free(m->snaps);

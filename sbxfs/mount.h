@@ -32,6 +32,7 @@ struct watch;
 struct ports;
 struct snaps;
 struct fs1;
+struct notifier;
 
 enum ids_mode { IDS_RAW, IDS_MAP };
 enum proto_mode { PROTO_HTTP, PROTO_AUTO };
@@ -70,6 +71,7 @@ struct mount {
 	struct ports *ports;
 	struct snaps *snaps;
 	struct fs1 *fs1;
+	struct notifier *notifier;
 	struct timespec started;
 	char client[40]; /* names this mount to the server, so that its handles live */
 
@@ -82,10 +84,12 @@ struct mount {
 	/* The same for what we change in guests' trees. */
 	atomic_uint_fast64_t tree_changes;
 	atomic_bool stopping, tracing, used;
+	/* Names that an operation of ours changes right now, by a hash (trust_own). */
+	atomic_uint own[256];
 
 	struct {
 		atomic_uint_fast64_t requests, failures, reconnects, parked, fuse_ops, bad_names,
-			rtt_us, cache_hits;
+			rtt_us, cache_hits, told;
 	} stats;
 
 	/* under lock */

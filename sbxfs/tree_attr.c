@@ -5,6 +5,7 @@
 #include "sbxfs/listing.h"
 #include "sbxfs/remote.h"
 #include "sbxfs/treefs.h"
+#include "sbxfs/trust.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -41,15 +42,25 @@ void tree_changed(struct req *q, struct inode *i)
 	pthread_mutex_unlock(&i->tree_lock);
 }
 
-static bool known(struct req *q, struct inode *i, uint64_t ms, struct stat *ret)
+/* What we know and may answer from: from a moment ago, or because changes are told. *secs: how long
+ * the kernel may believe it. */
+static bool known(struct req *q, struct inode *i, uint64_t ms, struct stat *ret, double *secs)
 {
-	bool is;
+	struct tree_stamp s;
+	bool is, young;
 
 	pthread_mutex_lock(&i->tree_lock);
-	is = i->is_known && now_ms() - i->attr_ms <= ms && i->attr_gen == atomic_load(&q->m->gen);
-	if (is)
-		*ret = i->known;
+	is = i->is_known;
+	young = now_ms() - i->attr_ms <= ms && i->attr_gen == atomic_load(&q->m->gen) &&
+		q->m->opt.cache != CACHE_STRICT;
+	s = (struct tree_stamp){ i->known_epoch, i->known_asked, i->known_seen };
+	*ret = i->known;
 	pthread_mutex_unlock(&i->tree_lock);
+	*secs = q->m->opt.cache == CACHE_STRICT ? 0 : TREE_ATTR_SECS;
+	if (is && trust_known(q, i, &s, S_ISDIR(ret->st_mode)))
+		*secs = TRUST_SECS;
+	else if (!young)
+		is = false;
 	if (is)
 		atomic_fetch_add(&q->m->stats.cache_hits, 1);
 	return is;
@@ -68,6 +79,9 @@ void tree_shown(struct req *q, struct inode *i, struct tree_attr *a)
 	i->is_known = true;
 	i->attr_ms = now_ms();
 	i->attr_gen = atomic_load(&q->m->gen);
+	i->known_epoch = a->stamp.epoch;
+	i->known_asked = a->stamp.asked;
+	i->known_seen = a->stamp.seen;
 	pthread_mutex_unlock(&i->tree_lock);
 }
 
@@ -146,46 +160,97 @@ void tree_reply(struct req *q, struct inode *dir, const char *name, struct tree_
 	struct inode *i;
 	int rc = tree_inode(q, dir, name, a, TREE_ATTR_SECS, &i, &e);
 
-	if (rc < 0)
+	if (rc < 0) {
 		req_fail(q, rc);
+		return;
+	}
+	trust_entry(q, dir, name, i, a, &e);
+	reply_entry(q, i, &e);
+}
+
+/* There is no such name, and that may be believed for so long. */
+static void reply_absent(struct req *q, double secs)
+{
+	struct fuse_entry_param e = { .entry_timeout = secs };
+
+	if (secs > 0)
+		fuse_reply_entry(q->fr, &e);
 	else
-		reply_entry(q, i, &e);
+		req_fail(q, -ENOENT);
+}
+
+static void answer_listed(struct req *q, struct inode *dir, const char *name,
+	const struct listed_file *f, const struct listing *l)
+{
+	struct tree_attr a = f->attr;
+
+	a.target = a.target ? strdup(a.target) : NULL;
+	a.stamp = l->stamp;
+	atomic_fetch_add(&q->m->stats.cache_hits, 1);
+	tree_reply(q, dir, name, &a);
+	tree_attr_fini(&a);
+}
+
+/* From a listing of which a watch tells that it still holds: also what is not there. What the watch
+ * does not tell of has to be asked for. */
+static bool lookup_watched(struct req *q, struct inode *dir, const char *name)
+{
+	struct listing *l = listing_watched(q, dir);
+	const struct listed_file *f = l ? listing_find(l, name) : NULL;
+	double secs = 0;
+	bool done = false;
+
+	if (f && f->attr.st.st_nlink == 1 && !S_ISDIR(f->attr.st.st_mode)) {
+		answer_listed(q, dir, name, f, l);
+		done = true;
+	} else if (l && !f && (secs = trust_absent(q, dir, &l->stamp)) > 0) {
+		atomic_fetch_add(&q->m->stats.cache_hits, 1);
+		reply_absent(q, secs);
+		done = true;
+	}
+	listing_unref(l);
+	return done;
 }
 
 /* From a listing of a moment ago; many lookups make one. */
 static bool lookup_listed(struct req *q, struct inode *dir, const char *name)
 {
-	struct listing *l = listing_recent(q, dir);
 	const struct listed_file *f;
-	struct tree_attr a;
+	struct listing *l;
 
+	if (q->m->opt.cache == CACHE_STRICT)
+		return false;
+	if (lookup_watched(q, dir, name))
+		return true;
+	l = listing_recent(q, dir);
 	if (!l && listing_wanted(dir) && listing_fetch(q, dir, LISTING_MAX, &l) == 0)
 		listing_keep(dir, l);
 	memset(&q->err, 0, sizeof(q->err)); /* the question itself is still to be asked */
 	f = l ? listing_find(l, name) : NULL;
-	if (f) {
-		a = f->attr;
-		a.target = a.target ? strdup(a.target) : NULL;
-		atomic_fetch_add(&q->m->stats.cache_hits, 1);
-		tree_reply(q, dir, name, &a);
-		tree_attr_fini(&a);
-	}
+	if (f)
+		answer_listed(q, dir, name, f, l);
 	listing_unref(l);
 	return f != NULL;
 }
 
-/* The child as we know it: answers when it is a directory seen just now. Else drains what its open
- * files have collected, so that the server's answer counts it. */
+/* The child as we know it: answers when it is a directory seen just now, or when changes of it would
+ * have been told. Else drains what its open files have collected, so that the server's answer counts
+ * it. */
 static bool lookup_known(struct req *q, struct inode *dir, const char *name)
 {
-	struct fuse_entry_param e = { .attr_timeout = TREE_ATTR_SECS };
+	struct fuse_entry_param e = { .ino = 0 };
 	struct inode *i = link_find(q->m, dir, name);
 
 	if (!i)
 		return false;
-	if (known(q, i, TREE_DIR_MS, &e.attr) && S_ISDIR(e.attr.st_mode)) {
-		reply_entry(q, i, &e);
-		return true;
+	if (known(q, i, TREE_DIR_MS, &e.attr, &e.attr_timeout)) {
+		bool trusted = e.attr_timeout >= TRUST_SECS && trust_name(q, dir, name, i);
+
+		e.entry_timeout = trusted ? TRUST_SECS : 0;
+		if (trusted || S_ISDIR(e.attr.st_mode)) {
+			reply_entry(q, i, &e);
+			return true;
+		}
 	}
 	tree_drain(q, i);
 	inode_unref(q->m, i);
@@ -200,12 +265,15 @@ void tree_lookup(struct req *q, struct inode *dir, const char *name)
 
 	if (lookup_known(q, dir, name) || lookup_listed(q, dir, name))
 		return;
+	trust_wanted(q, dir, false);
 	rc = tree_path(q, dir, name, path);
 	if (rc == 0)
 		rc = wire_stat(q, dir->box, path, &a);
 	if (rc == -ENOENT)
 		link_remove(q->m, dir, name);
-	if (rc < 0)
+	if (rc == -ENOENT)
+		reply_absent(q, trust_absent(q, dir, &a.stamp));
+	else if (rc < 0)
 		req_fail(q, rc);
 	else
 		tree_reply(q, dir, name, &a);
@@ -215,10 +283,11 @@ void tree_getattr(struct req *q, struct inode *i)
 {
 	_cleanup_attr_ struct tree_attr a = { .target = NULL };
 	struct stat st;
+	double secs;
 	int rc;
 
-	if (known(q, i, ATTR_MS, &st)) {
-		fuse_reply_attr(q->fr, &st, TREE_ATTR_SECS);
+	if (known(q, i, ATTR_MS, &st, &secs)) {
+		fuse_reply_attr(q->fr, &st, secs);
 		return;
 	}
 	tree_drain(q, i);
@@ -234,7 +303,7 @@ void tree_getattr(struct req *q, struct inode *i)
 		return;
 	}
 	tree_shown(q, i, &a);
-	fuse_reply_attr(q->fr, &a.st, TREE_ATTR_SECS);
+	fuse_reply_attr(q->fr, &a.st, trust_attr(q, i, &a));
 }
 
 static int set_attr(struct req *q, struct inode *i, const struct stat *st, int set, struct tree_attr *a)
@@ -272,7 +341,7 @@ void tree_setattr(struct req *q, struct inode *i, const struct stat *st, int set
 		return;
 	}
 	tree_shown(q, i, &a);
-	fuse_reply_attr(q->fr, &a.st, TREE_ATTR_SECS);
+	fuse_reply_attr(q->fr, &a.st, trust_attr(q, i, &a));
 }
 
 void tree_statfs(struct req *q, struct inode *i)
@@ -292,9 +361,10 @@ void tree_statfs(struct req *q, struct inode *i)
 void tree_access(struct req *q, struct inode *i, int mask)
 {
 	_cleanup_attr_ struct tree_attr a = { .target = NULL };
+	double secs;
 	int rc = 0;
 
-	if ((mask & X_OK) && !known(q, i, TREE_DIR_MS, &a.st))
+	if ((mask & X_OK) && !known(q, i, TREE_DIR_MS, &a.st, &secs))
 		rc = tree_get(q, i, &a);
 	if (rc == 0 && (mask & X_OK) && S_ISREG(a.st.st_mode) && !(a.st.st_mode & 0111))
 		rc = -EACCES;

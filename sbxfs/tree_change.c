@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Names of guest objects: made, taken away, moved. */
 #include "sbxfs/treefs.h"
+#include "sbxfs/trust.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -13,8 +14,10 @@ static void make(struct req *q, struct inode *dir, const char *name, enum wire_m
 	char path[GUEST_PATH_MAX];
 	int rc = tree_path(q, dir, name, path);
 
+	trust_own(q, dir, name, 1);
 	if (rc == 0)
 		rc = wire_make(q, dir->box, what, path, mode, target, &a);
+	trust_own(q, dir, name, -1);
 	if (rc == 0 && target) {
 		free(a.target);
 		a.target = strdup(target);
@@ -83,7 +86,9 @@ void tree_link(struct req *q, struct inode *i, struct inode *dir, const char *na
 		req_fail(q, rc);
 		return;
 	}
+	trust_own(q, dir, name, 1);
 	rc = wire_link(q, i->box, from, to, &a);
+	trust_own(q, dir, name, -1);
 	tree_changed(q, dir);
 	tree_changed(q, i);
 	/* The new name must be of the same object, or two inodes would share it. A file of the image
@@ -117,7 +122,9 @@ void tree_drop(struct req *q, struct inode *dir, const char *name, bool is_dir)
 		return;
 	}
 	child_changed(q, dir, name);
+	trust_own(q, dir, name, 1);
 	rc = wire_drop(q, dir->box, path, is_dir);
+	trust_own(q, dir, name, -1);
 	if (rc == 0 || rc == -ENOENT)
 		link_remove(q->m, dir, name);
 	tree_changed(q, dir);
@@ -152,7 +159,11 @@ void tree_rename(struct req *q, struct inode *dir, const char *name, struct inod
 	}
 	child_changed(q, dir, name);
 	child_changed(q, to, to_name);
+	trust_own(q, dir, name, 1);
+	trust_own(q, to, to_name, 1);
 	rc = wire_rename(q, dir->box, from_path, to_path, flags);
+	trust_own(q, dir, name, -1);
+	trust_own(q, to, to_name, -1);
 	if (rc == 0)
 		link_rename(q->m, dir, name, to, to_name, flags & RENAME_EXCHANGE);
 	tree_changed(q, dir);

@@ -4,6 +4,7 @@
 #include "sbxfs/listing.h"
 #include "sbxfs/remote.h"
 #include "sbxfs/treefs.h"
+#include "sbxfs/trust.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -18,7 +19,10 @@ static int fetch(struct req *q, struct inode *i, struct handle *h)
 	int rc;
 
 	listing_unref(h->dir);
-	h->dir = NULL;
+	h->dir = listing_watched(q, i);
+	if (h->dir)
+		return 0;
+	trust_wanted(q, i, true);
 	rc = listing_fetch(q, i, ENTRIES_MAX, &h->dir);
 	if (rc == 0)
 		listing_keep(i, h->dir);
@@ -53,9 +57,9 @@ struct page {
 };
 
 /* False: it does not fit any more. An entry with attributes counts as a lookup. */
-static bool put_plus(struct req *q, struct inode *dir, const struct listed_file *d, size_t n,
-	struct page *b)
+static bool put_plus(struct req *q, struct inode *dir, const struct listing *l, size_t n, struct page *b)
 {
+	const struct listed_file *d = &l->v[n - 2];
 	struct tree_attr a = d->attr; /* the target stays the listing's */
 	struct fuse_entry_param e;
 	struct inode *i;
@@ -65,9 +69,11 @@ static bool put_plus(struct req *q, struct inode *dir, const struct listed_file 
 	if (need > b->size - b->len)
 		return false;
 	/* What is open here may be newer than the listing. */
+	a.stamp = l->stamp;
 	if (tree_inode(q, dir, d->name, &a, TREE_LISTED_SECS, &i, &e) < 0)
 		return false;
-	if (i->files)
+	trust_entry(q, dir, d->name, i, &a, &e);
+	if (atomic_load(&i->nfiles))
 		e.attr_timeout = 0;
 	e.ino = inode_nodeid(q->m, i);
 	e.generation = i->generation;
@@ -101,7 +107,7 @@ static bool put(struct req *q, struct inode *dir, const struct listing *d, size_
 	if (n < 2)
 		return put_plain(q, n ? ".." : ".", &dot, n, b, plus);
 	if (plus)
-		return put_plus(q, dir, &d->v[n - 2], n, b);
+		return put_plus(q, dir, d, n, b);
 	return put_plain(q, d->v[n - 2].name, &d->v[n - 2].attr.st, n, b, false);
 }
 

@@ -3,6 +3,7 @@
  * when the version is the same. */
 #include "sbxfs/remote.h"
 #include "sbxfs/treefs.h"
+#include "sbxfs/trust.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -73,6 +74,7 @@ static struct tree_file *file_new(struct mount *m, struct inode *i, int flags, c
 	pthread_mutex_lock(&i->tree_lock);
 	f->next = i->files;
 	i->files = f;
+	atomic_fetch_add(&i->nfiles, 1);
 	pthread_mutex_unlock(&i->tree_lock);
 	flusher_hold(m, i->box, 1);
 	return f;
@@ -87,6 +89,7 @@ static void file_unlist(struct tree_file *f)
 	for (at = &i->files; *at != f; at = &(*at)->next)
 		;
 	*at = f->next;
+	atomic_fetch_sub(&i->nfiles, 1);
 	pthread_mutex_unlock(&i->tree_lock);
 }
 
@@ -197,8 +200,10 @@ void tree_create(struct req *q, struct inode *dir, const char *name, mode_t mode
 	struct inode *i;
 	int rc = tree_path(q, dir, name, path);
 
+	trust_own(q, dir, name, 1);
 	if (rc == 0)
 		rc = wire_open(q, dir->box, path, fi->flags | O_CREAT, mode, 0, handle, &a, NULL, NULL);
+	trust_own(q, dir, name, -1);
 	if (rc < 0) {
 		req_fail(q, rc);
 		return;
@@ -212,6 +217,7 @@ void tree_create(struct req *q, struct inode *dir, const char *name, mode_t mode
 		req_fail(q, rc < 0 ? rc : -ENOMEM);
 		return;
 	}
+	trust_entry(q, dir, name, i, &a, &e);
 	tree_changed(q, dir);
 	(void)same_version(i, &a, changes_of(i));
 	fi->direct_io = f->append;

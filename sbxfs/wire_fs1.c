@@ -81,6 +81,10 @@ int frame_stat(struct req *q, const char *box, const char *path, struct tree_att
 	struct fs1_call c = { .op = FILES_STAT, .path = path, .max = GUEST_PATH_MAX };
 	int rc = call_attr(q, box, &c, ret);
 
+	if (rc < 0) {
+		memset(ret, 0, sizeof(*ret));
+		ret->stamp = stamp_of(&c); /* that there is nothing may be believed, too */
+	}
 	if (rc == 0 && S_ISLNK(ret->st.st_mode))
 		ret->target = target_of(c.out, c.out_len);
 	fs1_call_fini(&c);

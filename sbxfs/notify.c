@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/* Tells the kernel what it may not believe any more. One thread, one queue, no lock held while it
+ * tells: the kernel may have to wait for an operation in the same directory, which waits for us. What
+ * does not fit into the queue the kernel finds out by itself, a second later. */
+#include "sbxfs/trust.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define QUEUE_MAX 65536
+#define JOIN_SECS 2
+
+struct note {
+	struct note *next;
+	fuse_ino_t ino;
+	size_t len; /* 0: attributes */
+	char name[];
+};
+struct notifier {
+	struct mount *m;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t work;
+	/* under lock */
+	struct note *first, **last;
+	unsigned n;
+	bool started, stopping;
+};
+
+static void tell(struct fuse_session *se, const struct note *o)
+{
+	if (o->len)
+		(void)fuse_lowlevel_notify_inval_entry(se, o->ino, o->name, o->len);
+	else
+		/* Attributes only: pages may be locked by a reader that waits for us, and an open with
+		 * another version drops them. */
+		(void)fuse_lowlevel_notify_inval_inode(se, o->ino, -1, 0);
+}
+
+static void *run(void *arg)
+{
+	struct notifier *n = arg;
+
+	pthread_mutex_lock(&n->lock);
+	while (!n->stopping) {
+		struct note *o = n->first;
+
+		if (!o) {
+			pthread_cond_wait(&n->work, &n->lock);
+			continue;
+		}
+		n->first = o->next;
+		if (!n->first)
+			n->last = &n->first;
+		n->n--;
+		pthread_mutex_unlock(&n->lock);
+		tell(n->m->se, o);
+		free(o);
+		pthread_mutex_lock(&n->lock);
+	}
+	pthread_mutex_unlock(&n->lock);
+	return NULL;
+}
+
+int notifier_new(struct mount *m, struct notifier **ret)
+{
+	struct notifier *n = calloc(1, sizeof(*n));
+
+	if (!n)
+		return -ENOMEM;
+	n->m = m;
+	n->last = &n->first;
+	pthread_mutex_init(&n->lock, NULL);
+	pthread_cond_init(&n->work, NULL);
+	*ret = n;
+	return 0;
+}
+
+/* Lock held. */
+static bool start(struct notifier *n)
+{
+	sigset_t all, old;
+
+	if (n->started)
+		return true;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	n->started = pthread_create(&n->thread, NULL, run, n) == 0;
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return n->started;
+}
+
+static void put(struct mount *m, fuse_ino_t ino, const char *name)
+{
+	struct notifier *n = m->notifier;
+	size_t len = strlen(name);
+	struct note *o;
+
+	atomic_fetch_add(&m->stats.told, 1);
+	if (!m->se)
+		return;
+	o = malloc(sizeof(*o) + len + 1);
+	if (!o)
+		return;
+	*o = (struct note){ .ino = ino, .len = len };
+	memcpy(o->name, name, len + 1);
+	pthread_mutex_lock(&n->lock);
+	if (!n->stopping && n->n < QUEUE_MAX && start(n)) {
+		*n->last = o;
+		n->last = &o->next;
+		n->n++;
+		o = NULL;
+		pthread_cond_signal(&n->work);
+	}
+	pthread_mutex_unlock(&n->lock);
+	free(o);
+}
+
+void notify_entry(struct mount *m, fuse_ino_t dir, const char *name)
+{
+	put(m, dir, name);
+}
+
+void notify_attr(struct mount *m, fuse_ino_t ino)
+{
+	put(m, ino, "");
+}
+
+bool notifier_stop(struct notifier *n)
+{
+	struct timespec until;
+	bool ended;
+
+	if (!n)
+		return true;
+	pthread_mutex_lock(&n->lock);
+	n->stopping = true;
+	pthread_cond_signal(&n->work);
+	ended = !n->started;
+	pthread_mutex_unlock(&n->lock);
+	if (ended)
+		return true;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += JOIN_SECS;
+	ended = pthread_timedjoin_np(n->thread, NULL, &until) == 0;
+	if (ended)
+		n->started = false;
+	return ended;
+}
+
+void notifier_free(struct notifier *n)
+{
+	if (!n || !notifier_stop(n))
+		return;
+	while (n->first) {
+		struct note *o = n->first;
+
+		n->first = o->next;
+		free(o);
+	}
+	pthread_cond_destroy(&n->work);
+	pthread_mutex_destroy(&n->lock);
+	free(n);
+}

@@ -1,0 +1,152 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# sbx-fs/1: files over one connection a sandbox. What is believed is never older than a change that has
+# been answered; the connection may be lost at any time.
+
+load helper
+setup_file() { fs_start; }
+teardown_file() { fs_stop; }
+setup() {
+	fs_setup
+	[ "${SBX_FS_PROTO:-auto}" = auto ] || skip "the plain way has no connection"
+	W=$H/$BATS_TEST_NUMBER
+	mkdir -p "$W"
+	cd "$W" || return 1
+	inside="cd /sandbox/home/$BATS_TEST_NUMBER 2>/dev/null || cd $BATS_TEST_NUMBER"
+}
+files() { jq ".files.$1" "$M/stats"; }
+second_mount() {
+	mkdir -p "$T/m2"
+	"$O/bin/sbxfs" -f -o proto=auto "$T/m2" >>"$T/fslog" 2>&1 3>&- &
+	echo $! >"$T/fspid2"
+	fs_wait mountpoint -q "$T/m2"
+}
+second_end() {
+	fusermount3 -u "$T/m2"
+	fs_wait fs_gone "$(cat "$T/fspid2")"
+}
+
+@test "one connection carries the requests of many threads" {
+	before=$(files plain)
+	for i in $(seq 20); do (for k in $(seq 20); do echo "$i" > "f$i.$k"; cat "f$i.$k"; done > "$T/host/$i") & done
+	wait
+	for i in $(seq 20); do same "$(sort -u "$T/host/$i") $(wc -l < "$T/host/$i")" "$i 20"; done
+	same "$(files connections)" 1
+	same "$(files plain)" "$before"
+	same "$(files lost)" 0
+	[ "$(files requests)" -gt 1000 ]
+}
+
+@test "what the guest has written is what the next open reads" {
+	echo 0 > x; cat x >/dev/null; ls -l >/dev/null; stat x >/dev/null
+	for i in $(seq 60); do
+		guest "$inside; echo $i > x" >/dev/null
+		same "$(cat x)" "$i"
+		ls -l >/dev/null
+	done
+	for i in $(seq 20); do
+		guest "$inside; echo r$i > new; mv new x" >/dev/null
+		same "$(cat x)" "r$i"
+	done
+}
+
+@test "what the guest makes, moves and removes is seen" {
+	mkdir d; for i in $(seq 30); do echo "$i" > "d/$i"; done
+	for i in $(seq 15); do
+		ls -l d >/dev/null; stat d/* >/dev/null; [ ! -e "d/new$i" ]
+		guest "$inside; echo made > d/new$i; rm d/$i; mv d/$((i + 15)) d/moved$i; chmod 600 d/moved$i" >/dev/null
+		fs_wait test -e "d/new$i"
+		same "$(cat "d/new$i")" made
+		fs_wait test ! -e "d/$i"
+		refused "No such file" cat "d/$((i + 15))"
+		same "$(cat "d/moved$i")" "$((i + 15))"
+		fs_wait sh -c "[ \$(stat -c %a d/moved$i) = 600 ]"
+	done
+	same "$(ls d | wc -l)" 30
+	[ "$(files changes)" -gt 0 ]
+}
+
+@test "two mounts see each other's changes" {
+	second_mount
+	S=$T/m2/box/fs/sandbox/home/$BATS_TEST_NUMBER
+	for i in $(seq 60); do
+		echo "a$i" > x; same "$(cat "$S/x")" "a$i"
+		echo "b$i" > "$S/x"; same "$(cat x)" "b$i"
+		ls -l . "$S" >/dev/null
+	done
+	second_end
+}
+
+@test "what nothing changes is answered from memory" {
+	mkdir m; for i in $(seq 100); do echo "$i" > "m/$i"; done
+	ls -l m >/dev/null; sleep 0.1; ls -l m >/dev/null; ls -l m >/dev/null
+	before=$(files requests)
+	for k in 1 2 3 4 5; do
+		stat m/* >/dev/null
+		ls -l m >/dev/null
+		sleep 0.3
+	done
+	[ $(($(files requests) - before)) -lt 100 ]
+	[ "$(files watches)" -gt 0 ]
+}
+
+@test "a lost connection is opened anew, and open files go on" {
+	echo keep > k; exec 5< k; exec 6> out
+	head -c 3000000 /dev/urandom > "$T/host/r"
+	for i in $(seq 5); do
+		echo drop-caches > "$M/ctl"
+		echo "$i" >&6
+		same "$(cat k)" keep
+	done
+	(for i in $(seq 10); do echo drop-caches > "$M/ctl"; sleep 0.02; done) &
+	for i in $(seq 10); do cp "$T/host/r" "r$i"; cmp "$T/host/r" "r$i"; done
+	wait $!
+	same "$(cat <&5)" keep
+	exec 5<&- 6>&-
+	same "$(cat out)" "$(seq 5)"
+}
+
+@test "a server that is killed under load: errors or the truth, and then all is well" {
+	head -c 2000000 /dev/urandom > "$T/host/r"
+	(n=0; while [ ! -e "$T/host/stop" ]; do n=$((n + 1)); cp "$T/host/r" "c$((n % 5))" 2>/dev/null || true; done) &
+	w=$!
+	kill -9 "$(cat "$T/pid")"
+	fs_wait fs_gone "$(cat "$T/pid")"
+	fs_server
+	fs_wait cat "$B/state"
+	touch "$T/host/stop"
+	wait $w
+	fs_wait cp "$T/host/r" good
+	cmp "$T/host/r" good
+	same "$(guest "$inside; sha256sum < good")" "$(sha256sum < "$T/host/r")"
+}
+
+@test "late writes are whole when fsync and close have returned" {
+	python3 - <<'PY'
+import os
+f = os.open("late", os.O_WRONLY | os.O_CREAT)
+for i in range(30): assert os.write(f, b"x" * (1 << 20)) == 1 << 20
+os.fsync(f); os.close(f)
+assert os.stat("late").st_size == 30 << 20
+PY
+	same "$(guest "$inside; wc -c < late" | tr -d ' ')" $((30 << 20))
+	rm late
+}
+
+@test "cache=strict and cache=fixed" {
+	cd /
+	mkdir -p "$T/m2"
+	for c in strict fixed:1; do
+		"$O/bin/sbxfs" -o "proto=auto,cache=$c" "$T/m2"
+		fs_wait mountpoint -q "$T/m2"
+		S=$T/m2/box/fs/sandbox/home/$BATS_TEST_NUMBER
+		echo one > "$S/f"; same "$(cat "$S/f")" one
+		guest "$inside; echo three > f" >/dev/null
+		same "$(cat "$S/f")" three
+		same "$(jq .files.watches "$T/m2/stats")" 0
+		fusermount3 -u "$T/m2"
+	done
+	refused "not known" "$O/bin/sbxfs" -o cache=wrong "$T/m2"
+	refused "number of seconds" "$O/bin/sbxfs" -o cache=fixed:x "$T/m2"
+	refused "not known" "$O/bin/sbxfs" -o proto=wrong "$T/m2"
+}
