@@ -328,10 +328,7 @@ http() { # http TEXT [NAME [PORT]]: sends it raw, prints what comes back
 @test "a reader that stops stops the sender, and costs nothing" {
 	new "$(allow ok.test)"
 	guest 'mkfifo /tmp/f; (sleep 3; cat >/dev/null) </tmp/f & wget -q -O /tmp/f http://ok.test/big/50000000 & sleep 1; true'
-	# resident, of all of them; each has a pipe and a few pages
-	for pid in $(pgrep -f '^sbx-egress$'); do
-		[ "$(awk '$1 == "VmRSS:" { print $2 }' "/proc/$pid/status")" -lt 1500 ]
-	done
+	[ "$(awk '$1 == "VmRSS:" { print $2 }' "/proc/$(egress_pid)/status")" -lt 1500 ]
 	guest 'wait; true'
 }
 

@@ -210,17 +210,6 @@ has_exited() { [ "$(api "/v1/sandboxes/$S/processes/$1" | jq -r .state)" = exite
 	[ "$(api "/v1/sandboxes/$S" | jq -r .state)" = running ]
 	wait_for 5 grep -q 'serves again' "$D/log"
 }
-# That of $S: in one control group with its shim, whose pid the broker's record has.
-egress_pid() {
-	local group
-	group=$(group_of "$(od -An -td4 -j16 -N4 "$D/state/priv/boxes/$S" | tr -d ' ')")
-	for p in $(pgrep -f '^sbx-egress$'); do
-		[ "$(group_of "$p")" = "$group" ] && echo "$p" && return
-	done
-	return 1
-}
-group_of() { awk -F: '$1 == 0 { print $3 }' "/proc/$1/cgroup" 2>/dev/null; }
-
 @test "an egress process has an id of its own and no right, and ends with its sandbox" {
 	server_start
 	new "$(allow ok.test)"

@@ -159,3 +159,14 @@ guest() {
 }
 world_saw() { grep -q -- "$1" "$D/world/log"; }
 mark() { : >"$D/world/log"; }
+
+# The egress process of $S: in one control group with its shim, whose pid the broker's record has.
+egress_pid() {
+	local group
+	group=$(group_of "$(od -An -td4 -j16 -N4 "$D/state/priv/boxes/$S" | tr -d ' ')")
+	for p in $(pgrep -f '^sbx-egress$'); do
+		[ "$(group_of "$p")" = "$group" ] && echo "$p" && return
+	done
+	return 1
+}
+group_of() { awk -F: '$1 == 0 { print $3 }' "/proc/$1/cgroup" 2>/dev/null; }
