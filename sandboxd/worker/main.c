@@ -319,14 +319,17 @@ static void settle(void)
 	(void)syscall(SYS_close_range, WORKER_FD_MIN, ~0u, 0);
 }
 
-/* A fake worker stays as it is: it is an ordinary process of the user. */
-static void harden(struct worker *w)
+/* A fake worker keeps its rights: it is an ordinary process of the user. */
+static int harden(struct worker *w)
 {
 	(void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-	if (w->fake)
-		return;
+	if (w->fake) {
+		(void)narrow(); /* where the kernel can */
+		return 0;
+	}
 	(void)prctl(PR_SET_DUMPABLE, 0);
 	w->by_fsid = prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP) == 0 && take_fsids(w);
+	return narrow();
 }
 
 int main(int argc, char **argv)
@@ -336,8 +339,7 @@ int main(int argc, char **argv)
 	settle();
 	if (!w || configure(w, argc, argv) < 0)
 		return 1;
-	harden(w);
-	if (start_thread(second_thread, w) < 0)
+	if (harden(w) < 0 || start_thread(second_thread, w) < 0)
 		return 1;
 	(void)loop(w, false);
 	finish(w);

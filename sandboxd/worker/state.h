@@ -135,6 +135,9 @@ int wait_for(struct worker *w, int op, int fd, enum event_kind kind, const struc
 void thread_wanted(struct worker *w); /* starts another one, if none is idle */
 void end_connection(struct worker *w, int fd);
 
+/* narrow.c: gives up, for good, what this program never needs. 0 or -errno. */
+int narrow(void);
+
 /* wire.c: requests and answers. Nothing moving for FS_PROGRESS_SECS is an end. s: NULL
  * for the front's. Before wire_read a job has its worker and stream. */
 /* 1, 0: clean end before a request, -1: of no use any more. *ret_fd: what came along, or -1. */
