@@ -268,5 +268,6 @@ int main(int argc, char **argv)
 	pid = fork();
 	if (pid == 0)
 		_exit(live(&a, &conf));
-	return pid < 0 ? fail("start") < 0 : 0;
+	/* At once: what a library wants to do at an exit, it could not do between the namespaces. */
+	_exit(pid < 0 ? fail("start") < 0 : 0);
 }
