@@ -71,5 +71,6 @@ uninstall: ## remove what install put there
 		$(DESTDIR)$(prefix)/include/sbx.h $(DESTDIR)$(prefix)/lib/pkgconfig/libsbx.pc \
 		$(DESTDIR)$(prefix)/sbin/mount.fuse.sbxfs $(unitdir)/sandboxd.service $(unitdir)/sbxfs@.service \
 		$(DESTDIR)$(prefix)/lib/sysusers.d/sandboxd.conf
+	rm -f $(sharedir)/bash-completion/completions/sbx $(sharedir)/zsh/site-functions/_sbx
 	rm -rf $(libexecdir) $(sharedir)/sandboxd
 	for m in doc/man/*.[1-8]; do rm -f $(sharedir)/man/man$${m##*.}/$${m##*/}; done
