@@ -112,7 +112,7 @@ int link_text(enum links_mode mode, int depth, const char *target, char *out, si
 void tree_readlink(struct req *q, struct inode *i)
 {
 	_cleanup_attr_ struct tree_attr a = { .target = NULL };
-	char out[GUEST_PATH_MAX * 2];
+	char out[GUEST_PATH_MAX * 2] = "";
 	int rc = tree_get(q, i, &a);
 
 	if (rc == 0 && !a.target)

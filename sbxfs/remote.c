@@ -164,8 +164,9 @@ int remote_send(struct req *q, const char *method, char *path, struct sbx_reques
 	r->path = path;
 	r->background = !q->acts && !q->uses && !m->opt.use_all;
 	r->cancelled = interrupted;
+	/* nobody reads it after sbx_call */
 	if (!r->arg)
-		r->arg = &self;
+		r->arg = &self; /* cppcheck-suppress autoVariables */
 	if (!r->timeout_ms)
 		r->timeout_ms = q->patient ? -1 : META_TIMEOUT_MS;
 	memset(&q->err, 0, sizeof(q->err));

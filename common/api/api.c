@@ -105,7 +105,7 @@ char *percent_encode(const void *in, size_t len, const char *keep)
 			*o++ = (char)p[i];
 			continue;
 		}
-		*o++ = '%';
+		*o++ = '%'; /* cppcheck-suppress uninitdata */
 		*o++ = digits[p[i] >> 4];
 		*o++ = digits[p[i] & 15];
 	}

@@ -109,7 +109,7 @@ static void member_path(const char *prefix, const char *key, char *out, size_t s
 {
 	size_t n = (size_t)snprintf(out, size, "%.100s%s", prefix, *prefix ? "." : "");
 
-	for (size_t i = 0; key[i] && i < 32 && n + 2 < size; i++)
+	for (size_t i = 0; i < 32 && key[i] && n + 2 < size; i++)
 		out[n++] = (unsigned char)key[i] < 0x20 || (unsigned char)key[i] == 0x7f ? '?' : key[i];
 	out[n] = '\0';
 }
