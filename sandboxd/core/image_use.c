@@ -135,7 +135,8 @@ static void *install_thread(void *arg)
 		log_warn("an image could not be installed image=%.100s reason=\"%s\"", in->ref,
 			e.msg);
 	else
-		log_info("an image is installed image=%.100s%s", in->ref,
+		log_info("an image is %s image=%.100s%s",
+			in->login_registry ? "fetched for one sandbox" : "installed", in->ref,
 			in->same ? ", nothing is new" : "");
 	pthread_mutex_lock(&s->lock);
 	in->over = true;
