@@ -197,7 +197,7 @@ static bool loop(struct worker *w, bool extra)
 }
 
 /* The control socket has ended: whichever thread sees it ends all. */
-static void finish(struct worker *w)
+static _Noreturn void finish(struct worker *w)
 {
 	handle_close_all(w);
 	_exit(0);
@@ -209,7 +209,6 @@ static void *second_thread(void *arg)
 
 	(void)loop(w, false);
 	finish(w);
-	return NULL;
 }
 
 static void *extra_thread(void *arg)
