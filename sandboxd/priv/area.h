@@ -24,6 +24,7 @@ struct area_spec {
 
 struct area_usage {
 	int64_t used, size; /* bytes */
+	int64_t changed;    /* a stamp that differs once anything in it has changed */
 };
 struct area_provider {
 	const char *name;

@@ -88,8 +88,9 @@ static int drop(const struct area_store *s, const char *layer)
 static int usage(const struct area_store *s, const char *name, struct area_usage *ret)
 {
 	_cleanup_close_ int dir = open_area(s, name);
+	int r = dir < 0 ? dir : btrfs_charged(s->fsid, dir, &ret->used, &ret->size);
 
-	return dir < 0 ? dir : btrfs_charged(s->fsid, dir, &ret->used, &ret->size);
+	return r < 0 ? r : btrfs_changed(dir, &ret->changed);
 }
 
 static int limit(const struct area_store *s, const char *name, int64_t bytes)

@@ -130,6 +130,16 @@ int btrfs_charged(const char *fsid, int subvol, int64_t *used, int64_t *limit)
 	return r;
 }
 
+int btrfs_changed(int subvol, int64_t *ret)
+{
+	struct btrfs_ioctl_get_subvol_info_args a;
+
+	if (ioctl(subvol, BTRFS_IOC_GET_SUBVOL_INFO, &a) < 0)
+		return -errno;
+	*ret = (int64_t)a.ctime.sec * 1000000000 + a.ctime.nsec;
+	return 0;
+}
+
 int btrfs_unallocated(int dir, int64_t *ret)
 {
 	struct btrfs_ioctl_dev_info_args a = { .devid = 1 };

@@ -21,6 +21,8 @@ int btrfs_subvol_id(int subvol, uint64_t *ret);
 int btrfs_limit(int subvol, uint64_t bytes);
 /* Bytes charged to the subvolume, not yet written ones among them, and its limit (0: none). */
 int btrfs_charged(const char *fsid, int subvol, int64_t *used, int64_t *limit);
+/* When anything in it changed last, ns. */
+int btrfs_changed(int subvol, int64_t *ret);
 /* Counters of subvolumes that are gone; those of data that a snapshot still holds stay. */
 void btrfs_quota_clean(int dir);
 int btrfs_resize_max(int dir);

@@ -3,7 +3,8 @@
  * as anything uses it; what only snapshots hold any more must not count. So the limit is the size,
  * and what is charged without being in the sandbox's tree. That changes as the sandbox overwrites
  * its files and as snapshots go: whenever much has been charged since the last time, the tree is
- * measured again. */
+ * measured again. What is deleted is not uncharged while a snapshot holds it, so where little is
+ * left any change is a reason, too. */
 #include "sandboxd/priv/broker.h"
 
 #include "common/sys/mem.h"
@@ -18,11 +19,14 @@
 #define TRIES   10
 #define TRY_MS  100
 #define PART    8 /* of the size: so much may be charged before the tree is measured again */
+#define REST    4 /* times as long as measuring took, where nothing was charged */
 
 struct limited {
 	struct limited *next;
 	char id[PRIV_ID_MAX];
 	int64_t size, used; /* bytes; charged when it was measured */
+	int64_t changed;    /* area_usage's, then */
+	int64_t began_ms, rest_ms;
 };
 
 /* --- in a child ------------------------------------------------------------------------------- */
@@ -67,7 +71,7 @@ void limit_work(const struct build_env *env, const struct work *w, struct work_r
 	size = box.disk_mb << 20;
 	if (upper < 0 || size <= 0 || measure_dead(s, w->id, upper, &dead) < 0)
 		return;
-	(void)s->provider->limit(s, w->id, size + dead);
+	(void)s->provider->limit(s, w->id, size + dead + LIMIT_MARK);
 }
 
 /* --- in the broker ---------------------------------------------------------------------------- */
@@ -99,6 +103,7 @@ void limits_watch(struct broker *b, const char *id)
 	}
 	l->size = box.disk_mb << 20;
 	l->used = u.used;
+	l->changed = 0; /* what was deleted since the snapshot was made is not known */
 }
 
 /* A broker that starts finds those of the last one by their limit. */
@@ -129,13 +134,15 @@ static bool is_being_measured(const struct broker *b, const char *id)
 	return false;
 }
 
-static void measure(struct broker *b, struct limited *l, int64_t used)
+static void measure(struct broker *b, struct limited *l, const struct area_usage *u)
 {
 	struct job *j = broker_job(b, JOB_WORK);
 
 	if (!j)
 		return;
-	l->used = used;
+	l->used = u->used;
+	l->changed = u->changed;
+	l->began_ms = broker_now_ms();
 	j->op = j->work.op = WORK_LIMIT;
 	memcpy(j->work.id, l->id, sizeof(j->work.id));
 }
@@ -148,7 +155,10 @@ static bool is_due(const struct limited *l, const struct area_usage *u)
 
 	if (more > l->size / PART || -more > l->size / PART)
 		return true;
-	return left < l->size / PART && (more > LITTLE || (more > 0 && left < 4 * LITTLE));
+	if (left >= l->size / PART)
+		return false;
+	return more > LITTLE || (more > 0 && left < 4 * LITTLE) ||
+	       (u->changed != l->changed && broker_now_ms() >= l->rest_ms);
 }
 
 /* false: the sandbox is gone. */
@@ -158,8 +168,10 @@ static bool look_at(struct broker *b, struct limited *l)
 
 	if (area_usage(&b->env.areas, l->id, &u) < 0)
 		return false;
-	if (is_due(l, &u) && !is_being_measured(b, l->id))
-		measure(b, l, u.used);
+	if (is_being_measured(b, l->id))
+		l->rest_ms = broker_now_ms() + REST * (broker_now_ms() - l->began_ms);
+	else if (is_due(l, &u))
+		measure(b, l, &u);
 	return true;
 }
 

@@ -142,6 +142,7 @@ static void raise_limit(const struct seal *s, int64_t alive)
 
 	if (size <= 0 || area_usage(a, s->w->id, &u) < 0)
 		return;
+	size += LIMIT_MARK;
 	(void)a->provider->limit(a, s->w->id, u.used > alive ? size + u.used - alive : size);
 }
 

@@ -39,6 +39,9 @@ int seal_copy(const struct build_env *env, int from, int to, struct fail *f);
 /* Bytes on the disk of a tree that nobody changes; hard links count once. */
 int seal_measure(int dir, int64_t *bytes);
 
+/* Added to the limit of every disk that has been sealed: a new broker knows them by that. */
+#define LIMIT_MARK 4096
+
 /* What a helper that died has left standing still goes on. */
 void seal_recover(const struct build_env *env, const char *id);
 void seal_recover_all(const struct build_env *env);

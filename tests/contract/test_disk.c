@@ -638,6 +638,25 @@ static void a_new_broker_knows_the_disks_of_running_sandboxes(void **state)
 	drop_volume(9);
 }
 
+/* Every write is refused then, so nothing more is charged; that it was emptied must be seen. */
+static void a_disk_that_was_full_when_its_snapshot_was_taken_can_be_emptied(void **state)
+{
+	struct box *b = new_box(&plain, 32);
+	int64_t bytes;
+
+	(void)state;
+	assert_output(b, "dd if=/dev/urandom of=big bs=64k 2>/dev/null; echo $?", "1\n");
+	uint32_t layer = snapshot_of(b, &bytes);
+	const uint32_t layers[] = { BASE, MIDDLE, TOP, layer };
+	kill_and_restart(b->id, layers, ARRAY_LEN(layers), NULL, 0); /* a new broker knows, too */
+	assert_output(b, "rm big; n=0; until dd if=/dev/urandom of=new bs=1M count=24 2>/dev/null; do "
+			 "n=$((n+1)); [ $n -lt 60 ] || break; sleep 0.5; done; du -m new | cut -f1",
+		"24\n");
+	assert_output(b, "dd if=/dev/zero of=more bs=1M count=32 2>/dev/null; echo $?", "1\n");
+	box_free(b);
+	drop_layer(layer);
+}
+
 /* Each: the step at which the helper is killed; what is left is nothing, and the sandbox goes on. */
 static const char *const seal_faults[] = { "seal-frozen", "seal-made", "seal-copied" };
 
@@ -781,6 +800,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_snapshot_keeps_what_files_are),
 	cmocka_unit_test(snapshots_of_forks_form_a_chain),
 	cmocka_unit_test(a_snapshot_does_not_use_up_the_disk),
+	cmocka_unit_test(a_disk_that_was_full_when_its_snapshot_was_taken_can_be_emptied),
 	cmocka_unit_test(a_suspended_sandbox_stays_so),
 	cmocka_unit_test(a_volume_outlives_its_sandboxes),
 	cmocka_unit_test(read_only_holds_against_guest_root),
