@@ -51,6 +51,8 @@ void fs1_free(struct fs1 *f);
 int fs1_begin(struct req *q, const char *box, struct fs1_call *c);
 /* 0, -errno, FS1_PLAIN. */
 int fs1_wait(struct req *q, struct fs1_call *c);
+/* Instead of fs1_wait: the answer is not wanted any more. */
+void fs1_cancel(struct fs1_call *c);
 /* Both. */
 int fs1_call(struct req *q, const char *box, struct fs1_call *c);
 /* Sends and forgets; false: not sent. No data comes with it. */

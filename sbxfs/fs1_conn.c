@@ -16,6 +16,7 @@
 #define PATIENCE 4       /* times the timeout, while the peer answers others */
 #define HELLO_SECS 5
 #define SEND_SECS 10
+#define CANCEL_MS 2000
 
 static void deadline_in(struct timespec *ts, unsigned ms)
 {
@@ -308,6 +309,25 @@ int fs1_wait(struct req *q, struct fs1_call *call)
 	call->conn = NULL;
 	fs1_put(c);
 	return rc;
+}
+
+void fs1_cancel(struct fs1_call *call)
+{
+	struct fs1_conn *c = call->conn;
+
+	struct timespec ts;
+
+	/* Bytes that come right now come to their end soon, or the connection does. */
+	deadline_in(&ts, CANCEL_MS);
+	pthread_mutex_lock(&c->lock);
+	while (call->filling && pthread_cond_timedwait(&c->slots[call->slot].answered, &c->lock, &ts) !=
+			ETIMEDOUT)
+		;
+	abandon(c, call);
+	pthread_mutex_unlock(&c->lock);
+	fs1_call_fini(call);
+	call->conn = NULL;
+	fs1_put(c);
 }
 
 int fs1_call(struct req *q, const char *box, struct fs1_call *call)

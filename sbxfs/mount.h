@@ -55,6 +55,9 @@ struct options {
 	int foreground, debug, allow_other, show_help, show_version, max_threads, trace, read_only;
 };
 
+#define CHUNKS_MAX 64
+#define CHUNK (1024u * 1024)
+
 struct mount {
 	struct options opt;
 	struct sbx *sbx;
@@ -86,6 +89,8 @@ struct mount {
 	atomic_bool stopping, tracing, used;
 	/* Names that an operation of ours changes right now, by a hash (trust_own). */
 	atomic_uint own[256];
+	/* Pieces of 1 MiB that read-ahead and late writes hold, at most CHUNKS_MAX. */
+	atomic_uint chunks;
 
 	struct {
 		atomic_uint_fast64_t requests, failures, reconnects, parked, fuse_ops, bad_names,

@@ -2,6 +2,8 @@
 /* Threads for what may last. */
 #include "sbxfs/pool.h"
 
+#include "common/sys/thread.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -95,16 +97,7 @@ static void *worker(void *arg)
 
 static int thread_start(struct pool *p)
 {
-	pthread_attr_t attr;
-	pthread_t t;
-	int rc;
-
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK_BYTES);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	rc = pthread_create(&t, &attr, worker, p);
-	pthread_attr_destroy(&attr);
-	return -rc;
+	return thread_detached(worker, p, STACK_BYTES);
 }
 
 int pool_run(struct pool *p, void (*fn)(void *), void *arg)

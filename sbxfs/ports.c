@@ -4,6 +4,7 @@
  * last thread out frees it. */
 #include "sbxfs/ports.h"
 
+#include "common/sys/thread.h"
 #include "sbxfs/box.h"
 #include "sbxfs/errlog.h"
 #include "sbxfs/port_dir.h"
@@ -132,18 +133,11 @@ static void port_end(struct port *p)
 
 static int thread_start(struct ports *all, void *(*fn)(void *), void *arg)
 {
-	pthread_attr_t attr;
-	pthread_t t;
-	int rc;
+	int r = thread_detached(fn, arg, STACK_BYTES);
 
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK_BYTES);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	rc = pthread_create(&t, &attr, fn, arg);
-	pthread_attr_destroy(&attr);
-	if (rc == 0)
+	if (r == 0)
 		all->threads++;
-	return -rc;
+	return r;
 }
 
 static void thread_ends(struct ports *all)

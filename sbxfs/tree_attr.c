@@ -108,6 +108,23 @@ static void carry_over(struct req *q, struct inode *dir, const char *name, const
 	inode_unref(q->m, i);
 }
 
+/* Its name is gone or another's, but it is open, and what came with the open is all of it. */
+static int orphan(struct req *q, struct inode *i, struct tree_attr *ret, int rc)
+{
+	bool is;
+
+	pthread_mutex_lock(&i->tree_lock);
+	is = i->files && S_ISREG(i->known.st_mode);
+	if (is) {
+		memset(ret, 0, sizeof(*ret));
+		ret->st = i->known;
+		ret->st.st_nlink = 0;
+		memset(&q->err, 0, sizeof(q->err));
+	}
+	pthread_mutex_unlock(&i->tree_lock);
+	return is ? 0 : rc;
+}
+
 int tree_get(struct req *q, struct inode *i, struct tree_attr *ret)
 {
 	char path[GUEST_PATH_MAX], handle[24];
@@ -122,11 +139,12 @@ int tree_get(struct req *q, struct inode *i, struct tree_attr *ret)
 	rc = tree_path(q, i, NULL, path);
 	if (rc == 0)
 		rc = wire_stat(q, i->box, path, ret);
-	if (rc == -ENOENT)
-		return -ESTALE;
+	if (rc == -ENOENT || rc == -ESTALE)
+		return orphan(q, i, ret, -ESTALE);
 	if (rc == 0 && i->is_tree && !still_is(q, i, ret)) {
 		tree_attr_fini(ret);
-		return -ESTALE; /* something else has its name now: the kernel looks it up anew */
+		return orphan(q, i, ret, -ESTALE); /* something else has its name now: the kernel looks
+						     it up anew */
 	}
 	return rc;
 }

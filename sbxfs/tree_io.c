@@ -45,6 +45,7 @@ void tree_file_put(struct mount *m, struct tree_file *f)
 	pthread_mutex_unlock(&i->tree_lock);
 	if (!last)
 		return;
+	ahead_drop(m, f);
 	handle_free(m, f->h);
 	pthread_mutex_destroy(&f->lock);
 	free(f->inl);
@@ -146,12 +147,42 @@ static void reply_opened(struct req *q, struct tree_file *f, struct inode *i, bo
 		tree_file_close(q, f->h);
 }
 
+#define SETTLED_SECS 10
+
+/* How many first bytes to ask for with the open. The whole of a small file, even when the kernel has
+ * its pages: it costs next to nothing and then the server needs no handle. Not of one that was changed
+ * just now: who holds it open may want to see it grow, or be moved away. */
+static size_t inline_want(struct inode *i, int flags, int *ret_how)
+{
+	bool small, settled, fresh;
+
+	if ((flags & O_ACCMODE) != O_RDONLY)
+		return 0;
+	pthread_mutex_lock(&i->tree_lock);
+	small = S_ISREG(i->known.st_mode) && i->known.st_size <= TREE_INLINE;
+	settled = i->known.st_mtim.tv_sec + SETTLED_SECS < time(NULL) &&
+		i->known.st_ctim.tv_sec + SETTLED_SECS < time(NULL);
+	fresh = !i->version[0];
+	pthread_mutex_unlock(&i->tree_lock);
+	if (small && settled)
+		*ret_how = WIRE_CLOSE;
+	return fresh || *ret_how ? TREE_INLINE : 0;
+}
+
+static void close_handle(struct req *q, struct inode *i, const char *handle)
+{
+	if (handle[0] != '0')
+		wire_close(q, i->box, handle);
+}
+
 void tree_open(struct req *q, struct inode *i, struct fuse_file_info *fi)
 {
 	struct tree_attr a = { .target = NULL };
 	char path[GUEST_PATH_MAX], handle[24];
-	bool reads = (fi->flags & O_ACCMODE) == O_RDONLY, same;
+	bool same;
 	unsigned changes = changes_of(i);
+	int how = 0;
+	size_t want = inline_want(i, fi->flags, &how);
 	struct tree_file *f;
 	size_t len = 0;
 	char *data = NULL;
@@ -160,18 +191,18 @@ void tree_open(struct req *q, struct inode *i, struct fuse_file_info *fi)
 	tree_drain(q, i);
 	rc = tree_path(q, i, NULL, path);
 	if (rc == 0)
-		rc = wire_open(q, i->box, path, fi->flags & ~(O_CREAT | O_EXCL), 0,
-			reads && !i->version[0] ? TREE_INLINE : 0, handle, &a, &data, &len);
+		rc = wire_open(q, i->box, path, (fi->flags & ~(O_CREAT | O_EXCL | WIRE_CLOSE)) | how, 0, want,
+			handle, &a, &data, &len);
 	if (rc == -ENOENT)
 		rc = -ESTALE; /* the kernel looks the name up once more */
 	if (rc == 0 && !inode_is(q->m, i, &a.id, false)) {
 		tree_changed(q, i); /* nor may a listing of before answer that lookup */
-		wire_close(q, i->box, handle);
+		close_handle(q, i, handle);
 		rc = -ESTALE;
 	}
 	f = rc == 0 ? file_new(q->m, i, fi->flags, handle) : NULL;
 	if (rc == 0 && !f) {
-		wire_close(q, i->box, handle);
+		close_handle(q, i, handle);
 		rc = -ENOMEM;
 	}
 	if (rc < 0) {
@@ -280,21 +311,21 @@ static int read_fn(struct req *q, struct tree_file *f, void *arg)
 	return wire_read(q, f->h->inode->box, f->handle, r->off, r->size, r->buf, &r->len);
 }
 
-/* From what came with the open, while that is young. */
-static bool read_inline(struct req *q, struct tree_file *f, size_t size, off_t off)
+/* From what came with the open, while that is young; or when nothing better is to be had. */
+static bool read_inline(struct req *q, struct tree_file *f, size_t size, off_t off, bool anyway)
 {
 	size_t at = (size_t)off, n;
 	bool fits;
 
 	pthread_mutex_lock(&f->lock);
-	if (f->inl && now_ms() - f->inl_ms > INLINE_MS) {
-		free(f->inl);
-		f->inl = NULL;
-	}
-	fits = f->inl && (f->inl_all || (at < f->inl_len && size <= f->inl_len - at));
+	fits = f->inl && (anyway || now_ms() - f->inl_ms <= INLINE_MS) &&
+		(f->inl_all || (at < f->inl_len && size <= f->inl_len - at));
 	if (fits) {
 		n = at < f->inl_len ? f->inl_len - at : 0;
 		fuse_reply_buf(q->fr, n ? f->inl + at : NULL, n < size ? n : size);
+	} else if (tree_has_handle(f)) {
+		free(f->inl);
+		f->inl = NULL;
 	}
 	pthread_mutex_unlock(&f->lock);
 	return fits;
@@ -304,14 +335,20 @@ void tree_read(struct req *q, struct handle *h, size_t size, off_t off)
 {
 	struct read_arg r = { .off = (uint64_t)off, .size = size };
 	struct tree_file *f = file_of(h);
+	bool had_handle = tree_has_handle(f);
 	int rc;
 
-	if (read_inline(q, f, size, off))
+	if (read_inline(q, f, size, off, false))
 		return;
 	tree_drain(q, h->inode);
+	if (had_handle && ahead_read(q, f, size, off))
+		return;
 	r.buf = malloc(size ? size : 1);
 	rc = r.buf ? tree_with_handle(q, f, read_fn, &r) : -ENOMEM;
-	if (rc < 0)
+	/* Its name is gone, and all of it is here. */
+	if (rc < 0 && !had_handle && read_inline(q, f, size, off, true))
+		;
+	else if (rc < 0)
 		req_fail(q, rc);
 	else
 		fuse_reply_buf(q->fr, r.buf, r.len);

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COLLECT_MAX (1024u * 1024)
+#define COLLECT_MAX CHUNK
 
 struct write_arg {
 	uint64_t off;
@@ -27,6 +27,8 @@ static int write_fn(struct req *q, struct tree_file *f, void *arg)
 	return wire_write(q, f->h->inode->box, f->handle, w->off, f->append, w->buf, w->len, &w->written);
 }
 
+#define LATE_MAX 8 /* of COLLECT_MAX, under way for one file */
+
 static int send_write(struct req *q, struct tree_file *f, uint64_t off, const char *buf, size_t len,
 	uint64_t *ret)
 {
@@ -38,10 +40,41 @@ static int send_write(struct req *q, struct tree_file *f, uint64_t off, const ch
 	return rc;
 }
 
+static int send_again(struct req *q, struct tree_file *f, uint64_t off, const char *buf, size_t len)
+{
+	int rc = 0;
+
+	for (size_t at = 0; at < len && rc == 0;) {
+		uint64_t n = 0;
+
+		rc = send_write(q, f, off + at, buf + at, len - at, &n);
+		if (rc == 0 && !n)
+			rc = -ENOSPC; /* a write that gets nowhere */
+		at += n;
+	}
+	return rc;
+}
+
+static int reap(struct req *q, struct tree_file *f, bool all)
+{
+	int rc = late_reap(q, f, all, send_again);
+
+	tree_changed(q, f->h->inode);
+	if (rc < 0 && !f->error)
+		f->error = rc;
+	return rc;
+}
+
 int tree_file_drain(struct req *q, struct tree_file *f, bool keep)
 {
 	size_t at = 0;
 	int rc = 0;
+
+	if (f->nlate) {
+		if (f->buf_len)
+			(void)late_send(q, f);
+		rc = reap(q, f, true);
+	}
 
 	while (at < f->buf_len && rc == 0) {
 		uint64_t n = 0;
@@ -113,6 +146,22 @@ static bool collect(struct tree_file *f, const char *buf, size_t size, uint64_t 
 	return true;
 }
 
+/* The same when it has to go out now, without waiting for its answer. */
+static bool collect_and_send(struct req *q, struct tree_file *f, const char *buf, size_t size, uint64_t off)
+{
+	if (!f->wrote || off != f->next_off || size > COLLECT_MAX || !late_may(q, f))
+		return false;
+	if (size > COLLECT_MAX - f->buf_len && !late_send(q, f))
+		return false;
+	if (!collect(f, buf, size, off))
+		return false;
+	if ((size >= COLLECT_MAX / 2 || f->buf_len == COLLECT_MAX) && !late_send(q, f))
+		(void)tree_file_drain(q, f, false);
+	while (f->nlate >= LATE_MAX)
+		(void)reap(q, f, false);
+	return true;
+}
+
 static ssize_t write_locked(struct req *q, struct tree_file *f, const char *buf, size_t size,
 	uint64_t off, bool *ret_late)
 {
@@ -127,6 +176,9 @@ static ssize_t write_locked(struct req *q, struct tree_file *f, const char *buf,
 	free(f->inl);
 	f->inl = NULL;
 	*ret_late = size < COLLECT_MAX / 2 && collect(f, buf, size, off);
+	if (*ret_late)
+		return (ssize_t)size;
+	*ret_late = collect_and_send(q, f, buf, size, off);
 	if (*ret_late)
 		return (ssize_t)size;
 	rc = tree_file_drain(q, f, false);

@@ -39,7 +39,7 @@ struct tree_file {
 	struct tree_file *dirty_next; /* under the flusher's lock */
 	bool dirty_listed;
 	unsigned refs;           /* under the inode's tree_lock */
-	atomic_bool dirty;       /* buf_len > 0 */
+	atomic_bool dirty;       /* buf_len > 0, or writes under way */
 	bool reads, writes, append;
 
 	pthread_mutex_t lock;    /* all below */
@@ -48,6 +48,11 @@ struct tree_file {
 	size_t inl_len;
 	bool inl_all;            /* they are the whole file */
 	uint64_t inl_ms;
+	struct ahead *ahead;     /* what was read before it was asked for; NULL: nothing */
+	uint64_t seq_next;       /* where the next read would go on */
+	unsigned seq;            /* so many went on */
+	struct late *late;       /* writes under way, oldest first */
+	unsigned nlate;
 	char *buf;               /* collected writes */
 	size_t buf_len;
 	uint64_t buf_off;        /* where they begin (append: nowhere) */
@@ -162,6 +167,21 @@ void tree_lseek(struct req *q, struct handle *h, off_t off, int whence);
 void tree_drain(struct req *q, struct inode *i);
 /* f->lock held. keep: while the server is away the bytes stay, and nobody is told. */
 int tree_file_drain(struct req *q, struct tree_file *f, bool keep);
+
+/* tree_ahead.c: reading before it is asked for. */
+/* True: answered. */
+bool ahead_read(struct req *q, struct tree_file *f, size_t size, off_t off);
+/* Nobody else uses the file, or its lock is held. */
+void ahead_drop(struct mount *m, struct tree_file *f);
+
+/* tree_late.c: writes that are under way while their writer goes on; lock of the file held. */
+/* Sends what is collected and does not wait; false: it cannot, and everything is as before. */
+bool late_send(struct req *q, struct tree_file *f);
+/* May writes of this file be late? Needs a connection, and an order that does not matter. */
+bool late_may(struct req *q, struct tree_file *f);
+/* Waits for one, or for all; 0 or the first failure. `again` does it once more when it got lost. */
+typedef int late_again(struct req *q, struct tree_file *f, uint64_t off, const char *buf, size_t len);
+int late_reap(struct req *q, struct tree_file *f, bool all, late_again *again);
 
 /* flusher.c: late writes do not stay for ever, handles do not die of silence. */
 int flusher_new(struct mount *m, struct flusher **ret);

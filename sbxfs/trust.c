@@ -128,6 +128,17 @@ bool trust_name(struct req *q, struct inode *dir, const char *name, const struct
 	return ok;
 }
 
+bool trust_stale(struct req *q, const struct inode *i, const struct tree_stamp *s)
+{
+	struct inodes *t = q->m->inodes;
+	bool stale;
+
+	pthread_mutex_lock(&t->lock);
+	stale = i->trust.epoch == s->epoch && i->trust.change > s->seen;
+	pthread_mutex_unlock(&t->lock);
+	return stale;
+}
+
 bool trust_dir(struct req *q, struct inode *dir, const struct tree_stamp *s)
 {
 	struct inodes *t = q->m->inodes;

@@ -19,6 +19,8 @@ double trust_attr(struct req *q, struct inode *i, const struct tree_attr *a);
 bool trust_known(struct req *q, struct inode *i, const struct tree_stamp *s, bool is_dir);
 /* And its name? */
 bool trust_name(struct req *q, struct inode *dir, const char *name, const struct inode *i);
+/* A change of the content was told after that? */
+bool trust_stale(struct req *q, const struct inode *i, const struct tree_stamp *s);
 /* Nothing in the directory has changed since? */
 bool trust_dir(struct req *q, struct inode *dir, const struct tree_stamp *s);
 /* For how long may the kernel believe that a name is not there? */
