@@ -6,6 +6,7 @@
 #include "common/base/log.h"
 #include "common/sys/fault.h"
 #include "common/sys/mem.h"
+#include "common/sys/thread.h"
 #include "sandboxd/core/clock.h"
 
 #include <errno.h>
@@ -152,21 +153,13 @@ static void *install_thread(void *arg)
 
 static int start(struct images *s, struct install *in, struct err *e)
 {
-	pthread_attr_t attr;
-	pthread_t thread;
-	int r;
-
 	if (s->stop)
 		return err_set(e, ERR_UNAVAILABLE, "the server is stopping");
 	if (s->njobs == ARRAY_LEN(s->jobs))
 		return err_set(e, ERR_UNAVAILABLE, "too many images are being installed");
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	in->refs++;
 	s->jobs[s->njobs++] = in;
-	r = pthread_create(&thread, &attr, install_thread, in);
-	pthread_attr_destroy(&attr);
-	if (r == 0)
+	if (thread_detached(install_thread, in, 0) == 0)
 		return 0;
 	s->njobs--;
 	in->refs--;

@@ -6,6 +6,7 @@
 
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
+#include "common/sys/thread.h"
 #include "common/sys/tree.h"
 
 #include <arpa/inet.h>
@@ -350,9 +351,6 @@ static bool ref_ok(const struct pull_req *q)
 static void start(const struct pull_req *q)
 {
 	struct job *j = calloc(1, sizeof(*j));
-	pthread_attr_t attr;
-	pthread_t thread;
-	int r = -1;
 
 	if (j && ref_ok(q) && q->source < PULL_SOURCES) {
 		j->req = *q;
@@ -360,11 +358,7 @@ static void start(const struct pull_req *q)
 		j->next = jobs.all;
 		jobs.all = j;
 		pthread_mutex_unlock(&jobs.lock);
-		pthread_attr_init(&attr);
-		pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-		r = pthread_create(&thread, &attr, run_job, j);
-		pthread_attr_destroy(&attr);
-		if (r == 0)
+		if (thread_detached(run_job, j, 0) == 0)
 			return;
 		pthread_mutex_lock(&jobs.lock);
 		jobs.all = j->next;

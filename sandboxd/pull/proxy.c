@@ -7,6 +7,7 @@
 
 #include "common/base/addr.h"
 #include "common/sys/mem.h"
+#include "common/sys/thread.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -255,21 +256,14 @@ static void *serve(void *arg)
 static void take_one(const struct listener *l)
 {
 	struct conn *c = malloc(sizeof(*c));
-	pthread_attr_t attr;
-	pthread_t thread;
 	int r = -1;
 
 	if (!c)
 		return;
 	c->from = *l;
 	c->fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC);
-	if (c->fd >= 0 && __atomic_add_fetch(&proxy.conns, 1, __ATOMIC_RELAXED) <= CONNS_MAX) {
-		pthread_attr_init(&attr);
-		pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-		pthread_attr_setstacksize(&attr, 256 * 1024);
-		r = pthread_create(&thread, &attr, serve, c);
-		pthread_attr_destroy(&attr);
-	}
+	if (c->fd >= 0 && __atomic_add_fetch(&proxy.conns, 1, __ATOMIC_RELAXED) <= CONNS_MAX)
+		r = thread_detached(serve, c, 256 * 1024);
 	if (r == 0)
 		return;
 	if (c->fd >= 0) {
