@@ -7,6 +7,7 @@
 #include "common/sys/fault.h"
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
+#include "sandboxd/priv/drop.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -104,36 +105,14 @@ static int enter(const struct jail *j, struct fail *f)
 	return 0;
 }
 
-static int limit(int what, rlim_t max)
-{
-	struct rlimit l = { max, max };
-
-	return setrlimit(what, &l) < 0 ? -errno : 0;
-}
-
-#define CAP_BIT(c) (1ull << (c))
 static int give_up_rights(const struct unpack_env *env, struct fail *f)
 {
-	/* chown, dac_override, dac_read_search, fowner, fsetid, setfcap */
-	const uint64_t kept =
-		CAP_BIT(0) | CAP_BIT(1) | CAP_BIT(2) | CAP_BIT(3) | CAP_BIT(4) | CAP_BIT(31);
-	struct {
-		uint32_t version;
-		int pid;
-	} head = { 0x20080522, 0 };
-	struct {
-		uint32_t effective, permitted, inheritable;
-	} caps[2] = { { (uint32_t)kept, (uint32_t)kept, 0 }, { 0, 0, 0 } };
-	int r;
+	static const struct drop_limit limits[] = { { RLIMIT_CPU, SECONDS_MAX }, { RLIMIT_AS, MEMORY_MAX },
+		{ RLIMIT_FSIZE, FILE_MAX }, { RLIMIT_CORE, 0 }, { RLIMIT_NPROC, 0 } };
 
-	if (limit(RLIMIT_CPU, SECONDS_MAX) < 0 || limit(RLIMIT_AS, MEMORY_MAX) < 0 ||
-		limit(RLIMIT_FSIZE, FILE_MAX) < 0 || limit(RLIMIT_CORE, 0) < 0 ||
-		limit(RLIMIT_NPROC, 0) < 0)
-		return fail_set(f, errno, "limit the unpacker");
-	if (syscall(SYS_capset, &head, caps) < 0)
-		return fail_set(f, errno, "drop capabilities");
-	r = filter_install(env->filter);
-	return r < 0 ? fail_set(f, r, "install the system call filter") : 0;
+	return drop_in_jail(CAP(CHOWN) | CAP(DAC_OVERRIDE) | CAP(DAC_READ_SEARCH) | CAP(FOWNER) |
+				    CAP(FSETID) | CAP(SETFCAP),
+		limits, ARRAY_LEN(limits), env->filter, f);
 }
 
 /* Everything but what the jail is to hold is closed; these get their numbers. */
