@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Pushes of real sandboxes to collectors of every manner (node contract, 20; 28, row 13). The
  * collectors are on loopback, which the server is told to allow; what is refused without that, and
- * names and TLS, are tests/linux/71_export.bats. Skipped when not root. */
+ * names and TLS, are tests/linux/72_export.bats. Skipped when not root. */
 #include "tests/support/collector.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"

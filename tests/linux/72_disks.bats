@@ -77,6 +77,20 @@ host_free_mb() { df -m --output=avail "$D/state" | tail -n1 | tr -d ' '; }
 	[ "$(guest "$a" 'echo runs')" = runs ]
 }
 
+@test "disks in memory have neither snapshots nor volumes, whatever else the host can do" {
+	start --disk-provider tmpfs
+	get /v1/capabilities >"$D/tmpfs"
+	stop
+	rm -rf --one-file-system "$D/state"
+	start --disk-provider loop
+	get /v1/capabilities >"$D/loop"
+	can() { jq -c ".capabilities | [$2]" "$D/$1"; }
+	[ "$(can tmpfs .disk_snapshot,.volumes)" = "[false,false]" ]
+	[ "$(can loop .disk_snapshot,.volumes)" = "[true,true]" ]
+	rest=.suspend,.metrics,.egress_allowlist,.network_policy_update
+	[ "$(can tmpfs $rest)" = "$(can loop $rest)" ]
+}
+
 @test "what is free on a disk is the disk's own, whichever way it is made" {
 	for p in btrfs loop; do
 		start --disk-provider $p
