@@ -144,19 +144,28 @@ void fsc_forget(struct fsc *c)
 	c->pushes = 0;
 }
 
-bool fsc_changed(const struct fsc *c, uint64_t watch, const char *name, uint32_t what)
+static bool changed_from(
+	const struct fsc *c, size_t from, uint64_t watch, const char *name, uint32_t what)
 {
-	for (size_t i = 0; i < c->nchanges; i++)
+	for (size_t i = from; i < c->nchanges; i++)
 		if (c->changes[i].watch == watch && (c->changes[i].what & what) &&
 			(!name || !strcmp(c->changes[i].name, name)))
 			return true;
 	return false;
 }
 
+bool fsc_changed(const struct fsc *c, uint64_t watch, const char *name, uint32_t what)
+{
+	return changed_from(c, 0, watch, name, what);
+}
+
 void fsc_await(struct fsc *c, uint64_t watch, const char *name, uint32_t what)
 {
-	while (!fsc_changed(c, watch, name, what)) {
+	size_t from = 0;
+
+	while (!changed_from(c, from, watch, name, what)) {
 		struct fsc_answer a;
+		from = c->nchanges;
 		assert_true(recv_frame(c, &a));
 		assert_int_equal(a.f.op, FILES_INVAL);
 		take_push(c, &a);
