@@ -275,12 +275,21 @@ static int make_home(struct sandbox *s, struct err *e)
 	return err_prefix(e, "the home folder: ");
 }
 
+/* A full disk is the host's trouble here, not the guest's. */
+static int no_run_dir(int sys, struct err *e)
+{
+	if (sys == ENOSPC || sys == EDQUOT)
+		return err_set_sys(
+			e, ERR_UNAVAILABLE, sys, "the host's disk is too full for another sandbox");
+	return err_sys(e, sys, "the sandbox's run folder");
+}
+
 static int make(struct sandbox *s, struct progress *p, struct err *e)
 {
 	if ((p->from ? make_fork(s, p->from, e) : make_image(s, p->login, e)) < 0)
 		return -1;
 	if (sandbox_make_run_dir(s) < 0)
-		return err_sys(e, errno, "the sandbox's run folder");
+		return no_run_dir(errno, e);
 	p->run_dir = true;
 	pthread_mutex_lock(&s->lock);
 	p->ticket = sandbox_save_awaited(s);

@@ -15,9 +15,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 
 #define CANCEL_DIED   2  /* sandbox.cancel: the shim died while it was being made */
 #define REST_AFTER_MS 15 /* so long cleaning up waits, to be out of the next request's way */
+#define RECORDS_LEAST (8u << 20) /* bytes for records and output, without which none is made */
 
 static void shutdown_guest(struct sandbox *s)
 {
@@ -310,9 +312,20 @@ static void look_at(struct sandbox *s)
 		lifetime_end_later(s, reason);
 }
 
+/* Disks may have room of their own left where records and output have none. */
+static bool has_room_for_records(const struct core *c)
+{
+	struct statvfs st;
+
+	return fstatvfs(c->run_dirfd, &st) < 0 ||
+	       (uint64_t)st.f_bavail * st.f_frsize >= RECORDS_LEAST;
+}
+
 static void look_at_disk(struct core *c)
 {
-	__atomic_store_n(&c->disk_free_mb, c->ops->disk_free_mb(c->backend), __ATOMIC_RELAXED);
+	int64_t mb = has_room_for_records(c) ? c->ops->disk_free_mb(c->backend) : 0;
+
+	__atomic_store_n(&c->disk_free_mb, mb, __ATOMIC_RELAXED);
 }
 
 static void tick(struct core *c)
