@@ -73,7 +73,8 @@ int root_volumes(const struct root_spec *s, int root, struct fail *f)
 	for (uint32_t i = 0; i < s->nvolumes && r == 0; i++) {
 		r = attach(s, root, &s->volumes[i]);
 		if (r < 0)
-			fail_set(f, r, "mount a volume at %.100s", s->volumes[i].path);
+			fail_set(f, r, "mount a volume at %.100s%s", s->volumes[i].path,
+				r == -ELOOP ? ", where the image has a link" : "");
 	}
 	setfsuid(0);
 	setfsgid(0);
