@@ -87,8 +87,8 @@ void *fs1_receive(void *arg);
 /* fs1_watch.c */
 int watches_new(struct mount *m, struct watches **ret);
 void watches_free(struct watches *w);
-/* From the receiver. */
-void watches_push(struct fs1_conn *c, const char *buf, size_t len);
+/* From the receiver. -EPROTO: it breaks a rule. */
+int watches_push(struct fs1_conn *c, const char *buf, size_t len);
 void watches_answer(struct fs1_conn *c, uint64_t arg, int64_t value);
 /* The connection has ended: what it watched counts no more. */
 void watches_end(struct fs1_conn *c);

@@ -172,7 +172,7 @@ static int push(struct fs1_conn *c, size_t len)
 
 	if (rc == 0) {
 		atomic_fetch_add(&c->m->fs1->pushes, 1);
-		watches_push(c, buf, len);
+		rc = watches_push(c, buf, len);
 	}
 	free(buf);
 	return rc;

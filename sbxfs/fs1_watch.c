@@ -235,7 +235,7 @@ static void change(struct fs1_conn *c, const struct fs1_change *g, uint64_t seq)
 		gone(c, g->head.watch);
 }
 
-void watches_push(struct fs1_conn *c, const char *buf, size_t len)
+int watches_push(struct fs1_conn *c, const char *buf, size_t len)
 {
 	uint64_t seq = atomic_fetch_add(&c->pushes, 1) + 1;
 	struct fs1_change g;
@@ -244,8 +244,7 @@ void watches_push(struct fs1_conn *c, const char *buf, size_t len)
 
 	while ((more = fs1_next_change(buf, len, &at, &g)) > 0)
 		change(c, &g, seq);
-	if (more < 0)
-		fs1_drop(c);
+	return more < 0 ? -EPROTO : 0;
 }
 
 /* Lock held: takes out one entry of a connection. */
