@@ -38,20 +38,20 @@ api() {
 }
 post() { api -X POST -H 'Content-Type: application/json' -d "$2" "$1"; }
 url() { grep -o 'http://127[^ ]*/metrics' "$D/log"; }
-# value NAME [LABEL=VALUE]: what the parser makes of the page
-value() {
-	curl -sS --max-time 20 "$(url)" | /usr/bin/python3 -c '
+# are: rows "VALUE NAME [LABEL=VALUE]" on standard input, against what the parser makes of one page
+are() {
+	curl -sS --max-time 20 "$(url)" >"$D/page"
+	/usr/bin/python3 -c '
 import sys
 from prometheus_client.parser import text_string_to_metric_families as parse
-want = dict([sys.argv[2].split("=", 1)]) if len(sys.argv) > 2 else {}
-found = [s.value for f in parse(sys.stdin.read()) for s in f.samples if s.name == sys.argv[1] and s.labels == want]
-print("%g" % found[0] if len(found) == 1 else "found %d" % len(found))' "$@"
-}
-is() {
-	local want=$1 got
-	shift
-	got=$(value "$@")
-	[ "$got" = "$want" ] || { echo "$*: $got, wanted $want" >&2; return 1; }
+samples = [s for f in parse(open(sys.argv[1]).read()) for s in f.samples]
+rows, bad = [row.split() for row in sys.stdin], []
+for want, name, *label in rows:
+    labels = dict(l.split("=", 1) for l in label)
+    found = [s.value for s in samples if s.name == name and s.labels == labels]
+    if found != [float(want)]:
+        bad.append("%s %s: %s, wanted %s" % (name, labels, found, want))
+sys.exit("\n".join(bad) or (None if rows else "no rows"))' "$D/page"
 }
 
 @test "the parser finds every name of the contract, with its type" {
@@ -80,49 +80,63 @@ assert families == want, set(families.items()) ^ set(want.items())'
 	[ "$(api -o /dev/null -w '%{http_code}' /metrics)" = 404 ]
 }
 
-pool_is_full() { is 1 sandboxd_pool_ready image=base && is 0 sandboxd_pool_booting image=base; } 2>/dev/null
+pool_is_full() {
+	are 2>/dev/null <<-END
+		1 sandboxd_pool_ready image=base
+		0 sandboxd_pool_booting image=base
+	END
+}
 
 @test "the figures follow what happens" {
-	is 1 sandboxd_pool_target image=base
 	for _ in $(seq 100); do
 		pool_is_full && break
 		sleep 0.1
 	done
-	pool_is_full
-	is 0 sandboxd_sandboxes state=running
-	is 8 sandboxd_capacity_cpus
-	is 7 sandboxd_free_cpus # one is in the pool
+	are <<-END
+		1 sandboxd_pool_ready image=base
+		0 sandboxd_pool_booting image=base
+		1 sandboxd_pool_target image=base
+		0 sandboxd_sandboxes state=running
+		8 sandboxd_capacity_cpus
+		7 sandboxd_free_cpus
+	END
 	A=$(post /v1/sandboxes '{"name":"a","cpus":2,"memory_mb":512,"disk_mb":1000,"network":{"mode":"none"}}' | jq -r .id)
 	B=$(post /v1/sandboxes '{"name":"b","cpus":0.5,"memory_mb":256,"disk_mb":1000,"network":{"mode":"none"}}' | jq -r .id)
 	[ "$(post /v1/sandboxes '{"name":"a"}' | jq -r .error.code)" = conflict ]
 	[ "$(post /v1/sandboxes '{"cpus":99}' | jq -r .error.code)" = invalid_request ]
-	is 2 sandboxd_sandboxes state=running
-	is 0 sandboxd_sandboxes state=pending
-	is 4.5 sandboxd_free_cpus
-	is 6400 sandboxd_free_memory_mb
-	is 87760 sandboxd_free_disk_mb
-	is "$(api /v1/node | jq .free.disk_mb)" sandboxd_free_disk_mb
-	is 2 sandboxd_creates_total code=ok
-	is 1 sandboxd_creates_total code=conflict
-	is 1 sandboxd_creates_total code=invalid_request
-	is 2 sandboxd_create_seconds_count
-	is 2 sandboxd_create_seconds_bucket le=+Inf
+	are <<-END
+		2 sandboxd_sandboxes state=running
+		0 sandboxd_sandboxes state=pending
+		4.5 sandboxd_free_cpus
+		6400 sandboxd_free_memory_mb
+		87760 sandboxd_free_disk_mb
+		$(api /v1/node | jq .free.disk_mb) sandboxd_free_disk_mb
+		2 sandboxd_creates_total code=ok
+		1 sandboxd_creates_total code=conflict
+		1 sandboxd_creates_total code=invalid_request
+		2 sandboxd_create_seconds_count
+		2 sandboxd_create_seconds_bucket le=+Inf
+	END
 	post "/v1/sandboxes/$A/processes" '{"argv":["sleep","1000"]}' >/dev/null
-	is 1 sandboxd_processes_running
 	post "/v1/sandboxes/$B/suspend" '' >/dev/null
-	is 1 sandboxd_sandboxes state=suspended
-	is 4.5 sandboxd_free_cpus
+	are <<-END
+		1 sandboxd_processes_running
+		1 sandboxd_sandboxes state=suspended
+		4.5 sandboxd_free_cpus
+	END
 	api -X DELETE "/v1/sandboxes/$A"
 	api -X DELETE "/v1/sandboxes/$B"
-	is 2 sandboxd_sandboxes state=terminated
-	is 0 sandboxd_processes_running
-	is 7 sandboxd_free_cpus
 	post /v1/node/cordon '{"cordoned":true}' >/dev/null
-	is 1 sandboxd_cordoned
 	[ "$(post /v1/sandboxes '{}' | jq -r .error.code)" = unavailable ]
-	is 1 sandboxd_creates_total code=unavailable
+	are <<-END
+		2 sandboxd_sandboxes state=terminated
+		0 sandboxd_processes_running
+		7 sandboxd_free_cpus
+		1 sandboxd_cordoned
+		1 sandboxd_creates_total code=unavailable
+	END
 	post /v1/node/cordon '{"cordoned":false}' >/dev/null
-	is 0 sandboxd_cordoned
+	are <<<"0 sandboxd_cordoned"
 }
 
 @test "the histogram is cumulative and adds up" {
