@@ -36,7 +36,8 @@ const struct verb root_verbs[] = {
 	{ "many", 0, 8, look_at_words, "", CAP_NONE },
 	{ .word = NULL },
 };
-const struct verb box_verbs[] = { { .word = NULL } }, proc_verbs[] = { { .word = NULL } };
+const struct verb box_verbs[] = { { .word = NULL } }, proc_verbs[] = { { .word = NULL } },
+		  port_verbs[] = { { .word = NULL } }, image_verbs[] = { { .word = NULL } };
 
 static void control(const char *text)
 {
