@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Connections of sbx-fs/1 (doc/sbx-fs.md). A thread that finds a stream readable reads one request and
- * lets others read on before it carries it out; so several are under way, and answers go out as they
- * are ready, whole, under the lock `send`. A stream holds at most STREAM_BUSY threads in any state,
+/* Connections of sbx-fs/1 (doc/sbx-fs.md). A thread that finds a stream readable carries out what is
+ * quick itself, one after the other, without waking anybody. Before what may take long it lets other
+ * threads read on; so several are under way, and answers go out as they are ready, whole, under the
+ * lock `send`. A stream holds at most STREAM_BUSY threads in any state,
  * all streams STREAMS_BUSY: one that has so many is parked, and read again when a thread leaves. So a
  * client that does not take its answers stops only itself. At its end a stream waits for the threads
  * inside; then the front gets the answer to its ADOPT. */
@@ -15,7 +16,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define LARGE (256 * 1024)
+#define LARGE       (256 * 1024)
+#define AT_ONCE     64    /* quick requests that one thread serves in a row */
+#define QUICK_BYTES 65536
 
 /* --- begin and end; streams_lock held unless said otherwise ---------------------------------- */
 
@@ -218,9 +221,29 @@ static struct turn *take_turn(struct stream *s, const struct job *j)
 	return t;
 }
 
-/* The first ordered request that waits lets others pass; a second one does not, or all threads of
- * the stream would wait for one handle. */
-static struct turn *wait_turn(struct worker *w, struct stream *s, const struct job *j)
+/* Names and attributes come from memory nearly always: handing the reading over would cost more. */
+static bool is_quick(const struct job *j)
+{
+	switch (j->f.op) {
+	case FILES_STAT:
+	case FILES_OPEN:
+	case FILES_CLOSE:
+	case FILES_UNLINK:
+	case FILES_MKDIR:
+	case FILES_RENAME:
+	case FILES_XATTR_GET:
+		return !(j->q.flags & FILES_O_TRUNC);
+	case FILES_WRITE:
+		return j->q.data_len <= QUICK_BYTES && !(j->q.flags & FILES_WRITE_SYNC);
+	default:
+		return false;
+	}
+}
+
+/* *ret_reads: the caller is still the one that reads. The first ordered request that waits lets others
+ * pass; a second one does not, or all threads of the stream would wait for one handle. */
+static struct turn *wait_turn(
+	struct worker *w, struct stream *s, const struct job *j, bool *ret_reads)
 {
 	struct turn *t;
 	bool waits, stops;
@@ -229,7 +252,8 @@ static struct turn *wait_turn(struct worker *w, struct stream *s, const struct j
 	t = take_turn(s, j);
 	waits = (j->q.flags & FILES_ORDERED) && must_wait(s, t);
 	stops = waits && s->queued;
-	if (!stops)
+	*ret_reads = !waits && is_quick(j);
+	if (!stops && !*ret_reads)
 		read_on(w, s);
 	s->queued += waits;
 	while (waits && must_wait(s, t))
@@ -278,9 +302,11 @@ static bool well_formed(struct stream *s, struct job *j)
 	return !j->starts || (j->f.op == FILES_HELLO && j->f.value == FS_VERSION);
 }
 
-static void carry_out(struct worker *w, struct stream *s, struct job *j)
+/* True: the caller is still the one that reads. */
+static bool carry_out(struct worker *w, struct stream *s, struct job *j)
 {
-	struct turn *t = wait_turn(w, s, j);
+	bool reads;
+	struct turn *t = wait_turn(w, s, j, &reads);
 	int64_t value;
 
 	if (j->q.flags & FILES_USE)
@@ -289,12 +315,15 @@ static void carry_out(struct worker *w, struct stream *s, struct job *j)
 	if (!reply(w, s, j, value))
 		cut(w, s);
 	end_turn(w, s, t);
+	return reads;
 }
 
-static void serve(struct worker *w, struct stream *s, struct buffers *b)
+/* One request. True: the caller is still the one that reads. */
+static bool serve_one(struct worker *w, struct stream *s, struct buffers *b)
 {
 	struct job j = { .w = w, .stream = s, .out = b->out };
 	int fd, r = wire_read(s->fd, &j, b->in, &fd);
+	bool reads;
 
 	if (fd >= 0)
 		close(fd);
@@ -302,11 +331,32 @@ static void serve(struct worker *w, struct stream *s, struct buffers *b)
 		pthread_mutex_lock(&w->streams_lock);
 		end(s, r != 0);
 		pthread_mutex_unlock(&w->streams_lock);
-		return;
+		return false;
 	}
 	j.q.client = s->client;
-	carry_out(w, s, &j);
+	reads = carry_out(w, s, &j);
 	b->large |= j.q.data_len > LARGE || j.out_len > LARGE;
+	return reads;
+}
+
+static bool has_more(int fd)
+{
+	char c;
+
+	return recv(fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+static void serve(struct worker *w, struct stream *s, struct buffers *b)
+{
+	for (int i = 0; i < AT_ONCE; i++) {
+		if (!serve_one(w, s, b))
+			return;
+		if (!has_more(s->fd))
+			break;
+	}
+	pthread_mutex_lock(&w->streams_lock);
+	read_on(w, s);
+	pthread_mutex_unlock(&w->streams_lock);
 }
 
 static void tell_changes(struct worker *w, struct stream *s)
