@@ -73,9 +73,10 @@ get() { api "$1"; }
 json() { api -X "${3:-POST}" -H 'Content-Type: application/json' -d "$2" "$1"; }
 # code METHOD PATH [BODY]: the HTTP status and the error's code
 code() {
-	local out
+	local out why=
 	out=$(api -X "$1" ${3:+-H 'Content-Type: application/json' -d "$3"} -w '\n%{http_code}' "$2")
-	echo "$(tail -n1 <<<"$out") $(head -n1 <<<"$out" | jq -r '.error.code // empty' 2>/dev/null)" | sed 's/ $//'
+	[[ $out != *'"error"'* ]] || why=$(jq -r '.error.code // empty' <<<"${out%$'\n'*}" 2>/dev/null)
+	echo "${out##*$'\n'}${why:+ $why}"
 }
 id_of() { jq -er .id <<<"$1" 2>/dev/null || { echo "no id: $1" >&2; return 1; }; }
 new() { id_of "$(json /v1/sandboxes "${1:-{\}}")"; }
