@@ -108,11 +108,6 @@ static void keep_as_ended(struct restore *re, struct sandbox *s, bool was_live)
 	s->ended = true;
 	if (s->run_dirfd >= 0)
 		proc_restore(s, false, NULL);
-	/* the server may have gone between an end and the cleaning up after it */
-	if (!sandbox_clean_run_dir(s, false)) {
-		close_p(&s->run_dirfd);
-		s->run_dirfd = -1;
-	}
 	pthread_mutex_lock(&s->lock);
 	proc_sandbox_ended(s);
 	for (size_t i = 0; i < s->env.n; i++)
@@ -169,7 +164,19 @@ static void settle(struct restore *re, const struct item *it)
 	}
 }
 
-/* Folders without a record, and what an ended sandbox may not keep. */
+/* The server may have gone between an end and the cleaning up after it. */
+static void clean_ended(struct sandbox *s)
+{
+	if (sandbox_clean_run_dir(s, false))
+		return;
+	pthread_mutex_lock(&s->lock);
+	close_p(&s->run_dirfd);
+	s->run_dirfd = -1;
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* Folders without a record, and what an ended sandbox may not keep. After the sweep only: what still
+ * runs is found by what lies there. */
 static void clean_run_folders(struct core *c)
 {
 	int fd = openat(c->run_dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -192,7 +199,7 @@ static void clean_run_folders(struct core *c)
 		if (stub)
 			sandbox_clean_run_dir(stub, true);
 		else if (s && s->state == SBX_TERMINATED)
-			sandbox_clean_run_dir(s, false);
+			clean_ended(s);
 		sandbox_unref(stub);
 		sandbox_unref(s);
 	}

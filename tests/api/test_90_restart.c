@@ -5,6 +5,7 @@
 #include "tests/support/test.h"
 
 #include <dirent.h>
+#include <signal.h>
 #include <unistd.h>
 
 static const char *text(const json_t *o, const char *key)
@@ -207,6 +208,40 @@ static void nothing_is_left_in_the_run_folder(void **state)
 	rig_free(r);
 }
 
+static bool lives(const int *pid)
+{
+	return kill(*pid, 0) == 0;
+}
+
+/* Its socket is gone, so the server cannot come back to it; the sweep finds it by the rest. */
+static void what_cannot_be_taken_back_does_not_run_on(void **state)
+{
+	struct rig *r = rig_new(NULL);
+	char *id = strdup(rig_sandbox(r, NULL)), path[200], line[200] = "";
+	int pid[3];
+	FILE *f;
+
+	(void)state;
+	rig_stop(r);
+	snprintf(path, sizeof(path), "%s/run/%s/sock", r->state, id);
+	assert_int_equal(unlink(path), 0);
+	snprintf(path, sizeof(path), "%s/run/%s/pid", r->state, id);
+	f = fopen(path, "r");
+	assert_non_null(f);
+	assert_non_null(fgets(line, sizeof(line), f));
+	fclose(f);
+	assert_int_equal(sscanf(line, "%*s %d %*s %d %*s %d", &pid[0], &pid[1], &pid[2]), 3);
+	assert_true(lives(&pid[0]) && lives(&pid[1]) && lives(&pid[2]));
+	rig_start(r);
+	assert_state(r, id, "terminated");
+	for (int i = 0; i < 3; i++)
+		for (int n = 0; n < 500 && lives(&pid[i]); n++)
+			usleep(10000);
+	assert_false(lives(&pid[0]) || lives(&pid[1]) || lives(&pid[2]));
+	free(id);
+	rig_free(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -217,6 +252,7 @@ int main(void)
 		cmocka_unit_test(ended_sandboxes_stay_readable_over_a_restart),
 		cmocka_unit_test(a_cordon_is_forgotten_and_the_instance_changes),
 		cmocka_unit_test(nothing_is_left_in_the_run_folder),
+		cmocka_unit_test(what_cannot_be_taken_back_does_not_run_on),
 	};
 	return run_table(tests);
 }
