@@ -198,10 +198,10 @@ static void the_end_of_a_large_output_is_never_lost(void **state)
 	(void)state;
 	for (int i = 0; i < 10; i++) {
 		size_t n;
-		json_t *r = run("{\"argv\":[\"seq\",\"1\",\"1000000\"]}");
+		json_t *r = run("{\"argv\":[\"seq\",\"1\",\"300000\"]}"); /* thirty pipes full */
 		_cleanup_free_ char *out = text_of(r, "stdout", &n);
-		assert_int_equal(n, 6888896);
-		assert_string_equal(out + n - 8, "1000000\n");
+		assert_int_equal(n, 1988895);
+		assert_string_equal(out + n - 7, "300000\n");
 		json_decref(r);
 	}
 }
