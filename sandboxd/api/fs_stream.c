@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* sbx-fs/1 (doc/sbx-fs.md): after the checks the client's connection is handed to the sandbox's file
- * worker, and this thread waits for its end. It is cut like a tunnel when the sandbox falls asleep or
- * ends. Only a unix socket is handed over: one of the network would give the guest's side a foot in
- * the host's network, so there a socket pair stands between, as the HTTP layer does it for TLS. */
+/* sbx-fs/1 (doc/sbx-fs.md): after the checks the client's connection is handed to the sandbox's
+ * file worker, and this thread waits for its end. It is cut like a tunnel when the sandbox falls
+ * asleep or ends. Only a unix socket is handed over: one of the network would give the guest's side
+ * a foot in the host's network, so there a socket pair stands between, as the HTTP layer does it
+ * for TLS. */
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
 #include "sandboxd/api/files.h"

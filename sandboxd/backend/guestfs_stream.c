@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Streams: a client's connection is given to the worker, which serves it until it ends. The request
  * that gives it is answered then, so the wait for that answer is the life of the stream here. What
- * happened on streams is asked for once a second, by whichever of a sandbox's streams comes first. */
+ * happened on streams is asked for once a second, by whichever of a sandbox's streams comes first.
+ */
 #include "sandboxd/backend/guestfs_check.h"
 
 #include "common/base/log.h"
@@ -101,8 +102,8 @@ static int give(int conn, uint64_t client, int fd, uint64_t tag)
 	return fd_send_msg(conn, &m, sizeof(m), &fd, 1);
 }
 
-int guestfs_stream(struct guestfs *fs, uint64_t client, int fd, const struct guestfs_watch *w,
-	struct err *e)
+int guestfs_stream(
+	struct guestfs *fs, uint64_t client, int fd, const struct guestfs_watch *w, struct err *e)
 {
 	struct guestfs_args none = { .client = client };
 	struct guestfs_conn *c;

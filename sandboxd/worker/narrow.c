@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What this program never does it may not do: a second filter on top of the guest's. It holds clients'
- * sockets, which belong to the host's network namespace: so nothing is asked of a socket but to carry
- * bytes, no new one is made, and no program is started. */
+/* What this program never does it may not do: a second filter on top of the guest's. It holds
+ * clients' sockets, which belong to the host's network namespace: so nothing is asked of a socket
+ * but to carry bytes, no new one is made, and no program is started. */
 #include "sandboxd/worker/state.h"
 
 #include <errno.h>
@@ -16,8 +16,8 @@
 #endif
 #define NUMBER offsetof(struct seccomp_data, nr)
 /* the low word: both machines that this runs on are little-endian */
-#define SECOND offsetof(struct seccomp_data, args[1])
-#define REFUSE BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM)
+#define SECOND   offsetof(struct seccomp_data, args[1])
+#define REFUSE   BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM)
 #define NEVER(n) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (n), 0, 1), REFUSE
 
 static const struct sock_filter program[] = {

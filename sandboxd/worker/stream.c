@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Connections of sbx-fs/1 (doc/sbx-fs.md). A thread that finds a stream readable carries out what is
- * quick itself, one after the other, without waking anybody. Before what may take long it lets other
- * threads read on; so several are under way, and answers go out as they are ready, whole, under the
- * lock `send`. A stream holds at most STREAM_BUSY threads in any state,
- * all streams STREAMS_BUSY: one that has so many is parked, and read again when a thread leaves. So a
- * client that does not take its answers stops only itself. At its end a stream waits for the threads
+/* Connections of sbx-fs/1 (doc/sbx-fs.md). A thread that finds a stream readable carries out what
+ * is quick itself, one after the other, without waking anybody. Before what may take long it lets
+ * other threads read on; so several are under way, and answers go out as they are ready, whole,
+ * under the lock `send`. A stream holds at most STREAM_BUSY threads in any state, all streams
+ * STREAMS_BUSY: one that has so many is parked, and read again when a thread leaves. So a client
+ * that does not take its answers stops only itself. At its end a stream waits for the threads
  * inside; then the front gets the answer to its ADOPT. */
 #include "sandboxd/worker/state.h"
 
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define LARGE       (256 * 1024)
-#define AT_ONCE     64    /* quick requests that one thread serves in a row */
+#define AT_ONCE     64 /* quick requests that one thread serves in a row */
 #define QUICK_BYTES 65536
 
 /* --- begin and end; streams_lock held unless said otherwise ---------------------------------- */
@@ -240,8 +240,8 @@ static bool is_quick(const struct job *j)
 	}
 }
 
-/* *ret_reads: the caller is still the one that reads. The first ordered request that waits lets others
- * pass; a second one does not, or all threads of the stream would wait for one handle. */
+/* *ret_reads: the caller is still the one that reads. The first ordered request that waits lets
+ * others pass; a second one does not, or all threads of the stream would wait for one handle. */
 static struct turn *wait_turn(
 	struct worker *w, struct stream *s, const struct job *j, bool *ret_reads)
 {

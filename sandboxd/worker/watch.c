@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Watches of a stream, by inotify. The kernel queues an event before the call that made the change
- * returns. So whoever empties the queue before it answers a request has told of all that had changed
- * before the request was carried out. The queue is read and written out under the stream's `send`
- * lock; what the kernel had to drop is told as such. A watch's number is the kernel's, which are not
- * used twice. */
+ * returns. So whoever empties the queue before it answers a request has told of all that had
+ * changed before the request was carried out. The queue is read and written out under the stream's
+ * `send` lock; what the kernel had to drop is told as such. A watch's number is the kernel's, which
+ * are not used twice. */
 #include "sandboxd/worker/state.h"
 
 #include <errno.h>
@@ -102,9 +102,9 @@ static void take_event(
 static bool send_push(struct worker *w, struct stream *s, struct push *p)
 {
 	struct files_rep rep = { .data_len = (uint32_t)p->len };
-	struct proto_frame f = { .op = FILES_INVAL,
-		.value = p->count,
-		.len = (uint32_t)(sizeof(rep) + p->len) };
+	struct proto_frame f = {
+		.op = FILES_INVAL, .value = p->count, .len = (uint32_t)(sizeof(rep) + p->len)
+	};
 	struct iovec v[3] = { { &f, sizeof(f) }, { &rep, sizeof(rep) }, { p->data, p->len } };
 
 	return !p->count || wire_send(w, s, s->fd, v, ARRAY_LEN(v));

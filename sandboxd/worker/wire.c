@@ -54,7 +54,9 @@ static ssize_t recv_some(int fd, void *buf, size_t len, int *ret_fd)
 		struct cmsghdr align;
 	} ctl;
 	struct iovec v = { buf, len };
-	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = ctl.buf,
+	struct msghdr m = { .msg_iov = &v,
+		.msg_iovlen = 1,
+		.msg_control = ctl.buf,
 		.msg_controllen = sizeof(ctl.buf) };
 	ssize_t n = recvmsg(fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;
@@ -95,7 +97,8 @@ static bool recv_all(const struct job *j, int fd, char *buf, size_t len)
 {
 	while (len) {
 		ssize_t n = recv(fd, buf, len, MSG_DONTWAIT);
-		if (n < 0 && (errno == EINTR || (errno == EAGAIN && wait_move(j->w, j->stream, fd, POLLIN))))
+		if (n < 0 && (errno == EINTR ||
+				     (errno == EAGAIN && wait_move(j->w, j->stream, fd, POLLIN))))
 			continue;
 		if (n <= 0)
 			return false;

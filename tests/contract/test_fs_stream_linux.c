@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* sbx-fs/1 on real sandboxes: sleep and waking, changes that a guest makes on each kind of mount, the
- * death of the worker. Skipped when not root. */
+/* sbx-fs/1 on real sandboxes: sleep and waking, changes that a guest makes on each kind of mount,
+ * the death of the worker. Skipped when not root. */
 #include "tests/support/fsc.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
@@ -65,19 +65,25 @@ static void suspending_cuts_and_refuses(void **state)
 	assert_int_equal(try(id, UPGRADE "Sbx-Client: me\r\n", &c), 101);
 	assert_int_equal(rig_sh(rig, id, "printf abc > f", NULL), 0);
 	struct fsc_answer a;
-	assert_int_equal(fsc_call(&c, FILES_OPEN,
-				 &(struct guestfs_args){ .path = "/sandbox/home/f", .flags = FILES_O_READ }, &a),
+	assert_int_equal(
+		fsc_call(&c, FILES_OPEN,
+			&(struct guestfs_args){ .path = "/sandbox/home/f", .flags = FILES_O_READ },
+			&a),
 		0);
 	uint64_t h = a.rep.handle;
 	fsc_answer_free(&a);
-	assert_int_equal(rig_status(rig, "POST", rig_path("/v1/sandboxes/%s/suspend", id), NULL, NULL), 200);
+	assert_int_equal(
+		rig_status(rig, "POST", rig_path("/v1/sandboxes/%s/suspend", id), NULL, NULL), 200);
 	assert_true(fsc_ended(&c, 10000));
 	fsc_fini(&c);
 	assert_int_equal(try(id, UPGRADE, &c), 409);
 	assert_int_equal(try(id, UPGRADE BACK, &c), 409);
-	assert_int_equal(rig_status(rig, "POST", rig_path("/v1/sandboxes/%s/resume", id), NULL, NULL), 200);
+	assert_int_equal(
+		rig_status(rig, "POST", rig_path("/v1/sandboxes/%s/resume", id), NULL, NULL), 200);
 	assert_int_equal(try(id, UPGRADE "Sbx-Client: me\r\n", &c), 101);
-	assert_int_equal(fsc_call(&c, FILES_READ, &(struct guestfs_args){ .handle = h, .length = 9 }, &a), 3);
+	assert_int_equal(
+		fsc_call(&c, FILES_READ, &(struct guestfs_args){ .handle = h, .length = 9 }, &a),
+		3);
 	assert_string_equal(a.data, "abc");
 	fsc_answer_free(&a);
 	fsc_fini(&c);
@@ -87,7 +93,8 @@ static void suspending_cuts_and_refuses(void **state)
 
 static void an_open_stream_lets_it_fall_asleep_and_opening_wakes_it(void **state)
 {
-	char *id = strdup(rig_sandbox(rig, "{\"idle_timeout_secs\":1,\"idle_action\":\"suspend\"}"));
+	char *id =
+		strdup(rig_sandbox(rig, "{\"idle_timeout_secs\":1,\"idle_action\":\"suspend\"}"));
 	struct fsc c;
 
 	(void)state;
@@ -118,7 +125,10 @@ static void changes_on_each_kind_of_mount_are_told(void **state)
 	assert_int_equal(try(id, UPGRADE BACK, &c), 101);
 	for (size_t d = 0; d < ARRAY_LEN(dirs); d++) {
 		char path[64], want[32];
-		assert_int_equal(rig_sh(rig, id, rig_path("mkdir %s/w && echo - > %s/w/f", dirs[d], dirs[d]), NULL), 0);
+		assert_int_equal(
+			rig_sh(rig, id, rig_path("mkdir %s/w && echo - > %s/w/f", dirs[d], dirs[d]),
+				NULL),
+			0);
 		snprintf(path, sizeof(path), "%s/w", dirs[d]);
 		int64_t w = FSC(&c, FILES_WATCH, .path = path);
 		assert_true(w > 0);
@@ -127,14 +137,19 @@ static void changes_on_each_kind_of_mount_are_told(void **state)
 			struct fsc_answer a;
 			fsc_forget(&c);
 			snprintf(want, sizeof(want), "%d\n", i);
-			assert_int_equal(rig_sh(rig, id,
-						 rig_path(i % 2 ? "echo %d > %s" : "echo %d > /tmp/x && mv /tmp/x %s", i, path),
-						 NULL),
+			assert_int_equal(
+				rig_sh(rig, id,
+					rig_path(i % 2 ? "echo %d > %s"
+						       : "echo %d > /tmp/x && mv /tmp/x %s",
+						i, path),
+					NULL),
 				0);
-			assert_int_equal(fsc_call(&c, FILES_OPEN,
-						 &(struct guestfs_args){ .path = path, .length = 10,
-							 .flags = FILES_O_READ | FILES_INLINE_CLOSE },
-						 &a),
+			assert_int_equal(
+				fsc_call(&c, FILES_OPEN,
+					&(struct guestfs_args){ .path = path,
+						.length = 10,
+						.flags = FILES_O_READ | FILES_INLINE_CLOSE },
+					&a),
 				0);
 			assert_string_equal(a.data, want);
 			fsc_answer_free(&a);
@@ -144,8 +159,9 @@ static void changes_on_each_kind_of_mount_are_told(void **state)
 	}
 	/* new files are the sandbox user's */
 	struct fsc_answer a;
-	assert_int_equal(fsc_call(&c, FILES_MKDIR,
-				 &(struct guestfs_args){ .path = "/sandbox/home/mine", .mode = 0755 }, &a),
+	assert_int_equal(
+		fsc_call(&c, FILES_MKDIR,
+			&(struct guestfs_args){ .path = "/sandbox/home/mine", .mode = 0755 }, &a),
 		0);
 	assert_int_equal(a.rep.attr.uid, 1001);
 	fsc_answer_free(&a);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* A client of sbx-fs/1 that sends what the input says, to the worker's own code on a folder that holds
- * next to nothing. Bit 0 of the first byte: a hello comes first; bit 1: the rest are the bytes
- * themselves, else each frame is made well-formed from a few of them. However it ends, every answer is
- * a whole frame, the front gets its answer, and no handle, watch or thread is left. The worker is
- * compiled in here, as its functions share names with the server's. */
-#define main worker_main
+/* A client of sbx-fs/1 that sends what the input says, to the worker's own code on a folder that
+ * holds next to nothing. Bit 0 of the first byte: a hello comes first; bit 1: the rest are the
+ * bytes themselves, else each frame is made well-formed from a few of them. However it ends, every
+ * answer is a whole frame, the front gets its answer, and no handle, watch or thread is left. The
+ * worker is compiled in here, as its functions share names with the server's. */
+#define main  worker_main
 #define serve front_serve
 #include "sandboxd/worker/main.c"
 #undef main
@@ -31,7 +31,7 @@
 
 #include <ftw.h>
 
-#define INPUT_MOST 60000 /* what the socket takes before anybody reads */
+#define INPUT_MOST  60000 /* what the socket takes before anybody reads */
 #define FRAMES_MOST 64
 
 static struct {
@@ -137,8 +137,10 @@ static uint64_t a_handle(struct supply *s)
 
 static size_t put_frame(struct supply *s, char *out, uint64_t tag)
 {
-	struct proto_frame f = { .op = (uint16_t)(supply_byte(s) % (FILES_OP_COUNT + 1)), .tag = tag };
-	struct files_req q = { .flags = supply_byte(s) | supply_byte(s) << 8 | supply_byte(s) << 16 };
+	struct proto_frame f = { .op = (uint16_t)(supply_byte(s) % (FILES_OP_COUNT + 1)),
+		.tag = tag };
+	struct files_req q = { .flags = supply_byte(s) | supply_byte(s) << 8 |
+					supply_byte(s) << 16 };
 	char *at = out + sizeof(f) + sizeof(q);
 	const uint8_t *raw;
 	size_t n;
@@ -166,7 +168,9 @@ static void say(int fd, struct supply *s)
 {
 	unsigned how = supply_byte(s);
 	char buf[1024];
-	struct proto_frame hello = { .op = FILES_HELLO, .tag = 1, .value = 1, .len = sizeof(struct files_req) };
+	struct proto_frame hello = {
+		.op = FILES_HELLO, .tag = 1, .value = 1, .len = sizeof(struct files_req)
+	};
 
 	memset(buf, 0, sizeof(buf));
 	memcpy(buf, &hello, sizeof(hello));

@@ -24,13 +24,22 @@ void fsc_fini(struct fsc *c)
 
 uint64_t fsc_send(struct fsc *c, enum files_op op, const struct guestfs_args *a)
 {
-	struct files_req q = { .handle = a->handle, .handle2 = a->handle2, .offset = a->offset,
-		.offset2 = a->offset2, .length = a->length, .flags = a->flags, .mode = a->mode,
-		.uid = a->uid, .gid = a->gid, .atime = a->atime, .mtime = a->mtime,
+	struct files_req q = { .handle = a->handle,
+		.handle2 = a->handle2,
+		.offset = a->offset,
+		.offset2 = a->offset2,
+		.length = a->length,
+		.flags = a->flags,
+		.mode = a->mode,
+		.uid = a->uid,
+		.gid = a->gid,
+		.atime = a->atime,
+		.mtime = a->mtime,
 		.path_len = a->path ? (uint32_t)strlen(a->path) : 0,
 		.path2_len = a->path2 ? (uint32_t)strlen(a->path2) : 0,
 		.data_len = (uint32_t)a->data_len };
-	struct fs_frame f = { .op = (uint16_t)op, .tag = ++c->tag,
+	struct fs_frame f = { .op = (uint16_t)op,
+		.tag = ++c->tag,
 		.value = op == FILES_HELLO ? FS_VERSION : 0,
 		.len = (uint32_t)(sizeof(q) + q.path_len + q.path2_len + q.data_len) };
 	char *buf = malloc(sizeof(f) + f.len), *p = buf;
@@ -80,8 +89,8 @@ static bool recv_frame(struct fsc *c, struct fsc_answer *ret)
 		fail_msg("no answer within %d ms", WAIT_MS);
 	if (r < 0)
 		return false;
-	assert_true(ret->f.len >= sizeof(ret->rep) &&
-		    ret->f.len - sizeof(ret->rep) <= FILES_DATA_MAX);
+	assert_true(
+		ret->f.len >= sizeof(ret->rep) && ret->f.len - sizeof(ret->rep) <= FILES_DATA_MAX);
 	if (fd_recv_full(c->fd, &ret->rep, sizeof(ret->rep), WAIT_MS) < 0)
 		return false;
 	assert_int_equal(ret->rep.data_len, ret->f.len - sizeof(ret->rep));
@@ -110,7 +119,8 @@ void fsc_answer_free(struct fsc_answer *a)
 	a->data = NULL;
 }
 
-int64_t fsc_call(struct fsc *c, enum files_op op, const struct guestfs_args *a, struct fsc_answer *ret)
+int64_t fsc_call(
+	struct fsc *c, enum files_op op, const struct guestfs_args *a, struct fsc_answer *ret)
 {
 	struct fsc_answer mine;
 	uint64_t tag = fsc_send(c, op, a);
