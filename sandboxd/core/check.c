@@ -144,7 +144,8 @@ static int check_timeouts(const struct core *c, const struct create_body *b, str
 	if (b->lifetime_secs < 0 ||
 		(l->max_lifetime_secs > 0 && b->lifetime_secs > l->max_lifetime_secs) ||
 		b->lifetime_secs > INT32_MAX)
-		return bad(e, "lifetime_secs is negative or above this server's limit");
+		return err_set(e, ERR_INVALID_REQUEST, "lifetime_secs must be from 1 to %lld",
+			(long long)(l->max_lifetime_secs > 0 ? l->max_lifetime_secs : INT32_MAX));
 	return 0;
 }
 

@@ -47,8 +47,8 @@ static int check_numbers(const struct limits *l, const struct update_body *b, st
 	if (b->has_lifetime_secs &&
 		(life < 1 || life > INT32_MAX ||
 			(l->max_lifetime_secs > 0 && life > l->max_lifetime_secs)))
-		return err_set(e, ERR_INVALID_REQUEST,
-			"lifetime_secs is below 1 or above this server's limit");
+		return err_set(e, ERR_INVALID_REQUEST, "lifetime_secs must be from 1 to %lld",
+			(long long)(l->max_lifetime_secs > 0 ? l->max_lifetime_secs : INT32_MAX));
 	return 0;
 }
 
@@ -206,18 +206,22 @@ static int awake(struct sandbox *s, const struct update_body *b, bool background
 /* Lock held, and given up meanwhile: nobody else updates this sandbox until it is over. */
 static int change_network(struct sandbox *s, struct net_policy *net, struct err *e)
 {
+	struct err why = ERR_NULL;
 	int rc;
 
 	s->updating = true;
 	s->users++;
 	pthread_mutex_unlock(&s->lock);
-	rc = egress_change(s, net, e);
+	rc = egress_change(s, net, &why);
 	sandbox_leave(s, false);
 	pthread_mutex_lock(&s->lock);
 	s->updating = false;
 	pthread_cond_broadcast(&s->changed);
-	if (rc == 0 && s->state == SBX_TERMINATED)
-		rc = err_set(e, ERR_CONFLICT, "sandbox is %s", sandbox_state_words[s->state]);
+	/* One that ends meanwhile takes its egress process with it. */
+	if (s->state == SBX_TERMINATED)
+		return err_set(e, ERR_CONFLICT, "sandbox is %s", sandbox_state_words[s->state]);
+	if (rc < 0 && e)
+		*e = why;
 	return rc;
 }
 

@@ -358,3 +358,19 @@ has_ended() { [ ! -e "/proc/$1" ]; }
 	[ "$(patch_code "{\"network\":$(allow other.test)}")" = 200 ]
 	fetch other.test/ | grep -q host=other.test
 }
+
+@test "a network that is changed while its sandbox ends is a conflict, not trouble of the server" {
+	server_start --egress-open
+	for i in $(seq 30); do
+		id=$(post /v1/sandboxes '{"network":{"mode":"open"}}' | jq -r .id)
+		for mode in none open none open; do
+			patch "/v1/sandboxes/$id" "{\"network\":{\"mode\":\"$mode\"}}" >"$D/patch.$mode.$i" 3>&- &
+			patches[${#patches[@]}]=$!
+		done
+		api -X DELETE "/v1/sandboxes/$id" >/dev/null
+		wait "${patches[@]}"
+		patches=()
+	done
+	never grep -hE '"(unavailable|internal)"' "$D"/patch.*
+	grep -qh '"conflict"' "$D"/patch.*
+}
