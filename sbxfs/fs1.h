@@ -38,7 +38,7 @@ struct fs1_call {
 	/* fs1_conn.c */
 	struct fs1_conn *conn;
 	unsigned slot;
-	size_t room;
+	uint64_t tag;
 	bool done, lost, filling;
 };
 void fs1_call_fini(struct fs1_call *c);

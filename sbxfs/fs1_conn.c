@@ -174,6 +174,8 @@ static int claim(struct req *q, struct fs1_conn *c, struct fs1_call *call)
 		rc = FS1_PLAIN;
 	if (rc == 0)
 		call->slot = take_slot(c, call, call->op, 0);
+	if (rc == 0)
+		call->tag = c->slots[call->slot].tag;
 	pthread_mutex_unlock(&c->lock);
 	return rc;
 }
@@ -191,7 +193,7 @@ static int send_call(struct req *q, struct fs1_conn *c, struct fs1_call *call)
 
 	if (counts_as_use(q))
 		m.r.flags |= FILES_USE;
-	m.f.tag = c->slots[call->slot].tag;
+	m.f.tag = call->tag;
 	if (send_message(c, &m) == 0)
 		return 0;
 	fs1_drop(c);
@@ -216,7 +218,7 @@ int fs1_begin(struct req *q, const char *box, struct fs1_call *call)
 	call->conn = c;
 	call->done = call->lost = call->filling = false;
 	call->out = NULL;
-	call->out_len = call->room = 0;
+	call->out_len = 0;
 	call->epoch = atomic_load(&c->epoch);
 	call->asked = atomic_load(&c->pushes);
 	rc = claim(q, c, call);

@@ -124,13 +124,13 @@ static int words(struct options *o)
 	static const char *const ids[] = { "raw", "map", NULL };
 	static const char *const links[] = { "confine", "refuse", "exact", NULL };
 	static const char *const use[] = { "write", "all", NULL };
-	static const char *const proto[] = { "http", "auto", NULL };
+	static const char *const proto[] = { "auto", "http", NULL };
 	int i = word_of("ids", o->ids_word, ids), l = word_of("links", o->links_word, links);
 	int u = word_of("use", o->use_word, use), p = word_of("proto", o->proto_word, proto);
 
 	if (i < 0 || l < 0 || u < 0 || p < 0 || cache_of(o) < 0)
 		return -1;
-	o->proto = (enum proto_mode)p;
+	o->proto = p ? PROTO_HTTP : PROTO_AUTO;
 	o->ids = (enum ids_mode)i;
 	o->links = (enum links_mode)l;
 	o->use_all = u == 1;
@@ -266,7 +266,7 @@ void fsopt_usage(const char *program)
 	       "  links=confine|refuse|exact   links that lead out of a sandbox\n"
 	       "  sbx=PATH           program that bin/PROGRAM starts\n"
 	       "  use=write|all      all: reading keeps a sandbox awake, too\n"
-	       "  proto=http|auto    auto: one connection a sandbox for its files, where the server can\n"
+	       "  proto=auto|http    auto: one connection a sandbox for its files, where the server can\n"
 	       "  cache=watch|strict|fixed:N   what is believed about a sandbox's files, and how long\n"
 	       "  max_threads=N      threads that answer the kernel (32)\n"
 	       "  ro, noexec ...     as for any mount; nosuid and nodev are always on\n",

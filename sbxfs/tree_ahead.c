@@ -64,10 +64,14 @@ static uint64_t size_of(struct inode *i, unsigned *ret_changes)
 
 static bool is_good(struct req *q, const struct tree_file *f, const struct piece *p, unsigned changes)
 {
-	struct tree_stamp s = { p->c.epoch, p->c.asked, p->c.seen };
+	struct tree_stamp s;
 
-	return p->changes == changes && now_ms() - p->at_ms <= YOUNG_MS &&
-		(p->waiting || !trust_stale(q, f->h->inode, &s));
+	if (p->changes != changes || now_ms() - p->at_ms > YOUNG_MS)
+		return false;
+	if (p->waiting)
+		return true;
+	s = (struct tree_stamp){ p->c.epoch, p->c.asked, p->c.seen };
+	return !trust_stale(q, f->h->inode, &s);
 }
 
 static void piece_ask(struct req *q, struct tree_file *f, uint64_t index, unsigned changes)

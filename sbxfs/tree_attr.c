@@ -108,13 +108,14 @@ static void carry_over(struct req *q, struct inode *dir, const char *name, const
 	inode_unref(q->m, i);
 }
 
-/* Its name is gone or another's, but it is open, and what came with the open is all of it. */
+/* Its name is gone or another's, but it is open, and what came with the open is all of it. A status is
+ * not of the sandbox's file system: then the sandbox itself may be gone. */
 static int orphan(struct req *q, struct inode *i, struct tree_attr *ret, int rc)
 {
 	bool is;
 
 	pthread_mutex_lock(&i->tree_lock);
-	is = i->files && S_ISREG(i->known.st_mode);
+	is = i->files && !tree_has_handle(i->files) && S_ISREG(i->known.st_mode) && !q->err.status;
 	if (is) {
 		memset(ret, 0, sizeof(*ret));
 		ret->st = i->known;

@@ -346,7 +346,7 @@ void tree_read(struct req *q, struct handle *h, size_t size, off_t off)
 	r.buf = malloc(size ? size : 1);
 	rc = r.buf ? tree_with_handle(q, f, read_fn, &r) : -ENOMEM;
 	/* Its name is gone, and all of it is here. */
-	if (rc < 0 && !had_handle && read_inline(q, f, size, off, true))
+	if (rc < 0 && !had_handle && !q->err.status && read_inline(q, f, size, off, true))
 		;
 	else if (rc < 0)
 		req_fail(q, rc);
