@@ -81,9 +81,17 @@ static void on_done(void *arg, const char *path, uint64_t read, uint64_t written
 	files_log_done(&l, path, read, written, flags);
 }
 
+/* A mount never leaves by itself: a server that stops does not wait for it. */
+static bool on_stop(void *arg)
+{
+	const struct fs_stream *t = arg;
+
+	return core_stopping(t->core);
+}
+
 static void hand_over(struct fs_stream *t, int fd)
 {
-	struct guestfs_watch w = { .used = on_use, .each = on_done, .arg = t };
+	struct guestfs_watch w = { .used = on_use, .each = on_done, .stop = on_stop, .arg = t };
 
 	t->ends.client_fd = t->ends.guest_fd = fd;
 	sandbox_tunnel_open(t->s, &t->ends);

@@ -10,6 +10,7 @@
 
 #include <poll.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #define ASK_MS 1000
@@ -118,10 +119,13 @@ int guestfs_stream(
 		guestfs_give(fs, c, false);
 		return err_set(e, ERR_UNAVAILABLE, "the sandbox's files do not answer");
 	}
-	while (!fd_wait(conn, POLLIN, ASK_MS))
+	while (!fd_wait(conn, POLLIN, ASK_MS)) {
+		if (w->stop(w->arg))
+			(void)shutdown(fd, SHUT_RDWR);
 		if (due(guestfs_streams_of(fs)))
 			while (ask(fs, w))
 				;
+	}
 	r = guestfs_head(fs, conn, FILES_ADOPT, tag, 0, &f, &rep, e);
 	guestfs_give(fs, c, r >= 0);
 	if (r > 0)
