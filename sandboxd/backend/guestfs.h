@@ -89,7 +89,7 @@ void guestfs_stream_end(struct guestfs *fs);
 struct guestfs_watch {
 	void (*used)(void *arg);
 	guestfs_done_fn *each;
-	bool (*stop)(void *arg); /* asked once a second; true ends the connection */
+	bool (*stop)(void *arg); /* asked once a second; true ends the connection; may be NULL */
 	void *arg;
 };
 int guestfs_stream(struct guestfs *fs, uint64_t client, int fd, const struct guestfs_watch *w,

@@ -120,7 +120,7 @@ int guestfs_stream(
 		return err_set(e, ERR_UNAVAILABLE, "the sandbox's files do not answer");
 	}
 	while (!fd_wait(conn, POLLIN, ASK_MS)) {
-		if (w->stop(w->arg))
+		if (w->stop && w->stop(w->arg))
 			(void)shutdown(fd, SHUT_RDWR);
 		if (due(guestfs_streams_of(fs)))
 			while (ask(fs, w))
