@@ -81,6 +81,8 @@ int core_check_disk(struct core *c, const char *what, struct err *e);
 /* sandbox.c */
 void image_env_free(char **env);
 int image_env_copy(char *const *env, char ***ret); /* NULL stays NULL */
+json_t *image_env_json(char *const *env);          /* as records hold it */
+int image_env_load(const json_t *a, char ***ret);
 struct sandbox *sandbox_new(struct core *c, const char *id); /* one reference; NULL: no memory */
 /* Copies what a record holds and hands it to the store; lock held. 0: out of memory. */
 uint64_t sandbox_save(struct sandbox *s, bool durable);

@@ -129,15 +129,6 @@ void image_drop_empty(struct images *s, struct image *im)
 
 /* --- records --------------------------------------------------------------------------------- */
 
-static json_t *env_json(char *const *env)
-{
-	json_t *a = json_array();
-
-	for (size_t i = 0; env && env[i]; i++)
-		json_array_append_new(a, json_string(env[i]));
-	return a;
-}
-
 static char *body_of(const struct image_data *d)
 {
 	_cleanup_json_ json_t *o = json_object();
@@ -148,7 +139,7 @@ static char *body_of(const struct image_data *d)
 	json_object_set_new(o, "bytes", json_integer(d->bytes));
 	json_object_set_new(o, "installed_ns", json_integer(d->installed_ns));
 	json_object_set_new(o, "chain", chain_json(&d->chain));
-	json_object_set_new(o, "env", env_json(d->env));
+	json_object_set_new(o, "env", image_env_json(d->env));
 	if (st->ino)
 		json_object_set_new(o, "stamp",
 			json_pack("[I,I,I,I]", (json_int_t)st->dev, (json_int_t)st->ino,
@@ -173,18 +164,15 @@ int image_save(struct core *c, const char *ref, const struct image_data *d, stru
 
 static int load_env(const json_t *a, char ***ret)
 {
-	char **env = calloc(json_array_size(a) + 1, sizeof(*env));
-
-	for (size_t i = 0; env && i < json_array_size(a); i++) {
-		const char *kv = json_string_value(json_array_get(a, i));
-		env[i] = strdup(kv ? kv : "");
-		if (!env[i] || !strchr(env[i], '=')) {
-			image_env_free(env);
+	if (image_env_load(a, ret) < 0)
+		return -1;
+	for (char **kv = *ret; kv && *kv; kv++)
+		if (!strchr(*kv, '=')) {
+			image_env_free(*ret);
+			*ret = NULL;
 			return -1;
 		}
-	}
-	*ret = env;
-	return env ? 0 : -1;
+	return 0;
 }
 
 static void load_stamp(const json_t *a, struct image_stamp *ret)

@@ -189,23 +189,14 @@ bool net_policy_still_allowed(const struct server_policy *p, const struct net_po
 	return same;
 }
 
-static json_t *names_json(const struct strlist *l)
-{
-	json_t *a = json_array();
-
-	for (size_t i = 0; i < l->n; i++)
-		json_array_append_new(a, json_string(l->v[i]));
-	return a;
-}
-
 json_t *net_policy_json(const struct net_policy *p)
 {
 	json_t *o = json_object();
 
 	json_object_set_new(o, "mode", json_string(net_mode_words[p->mode]));
 	json_object_set_new(
-		o, "allow", p->mode == NET_ALLOWLIST ? names_json(&p->allow) : json_null());
+		o, "allow", p->mode == NET_ALLOWLIST ? strs_json(&p->allow) : json_null());
 	if (p->deny.n)
-		json_object_set_new(o, "deny", names_json(&p->deny));
+		json_object_set_new(o, "deny", strs_json(&p->deny));
 	return o;
 }

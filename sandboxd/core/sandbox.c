@@ -50,6 +50,25 @@ void image_env_free(char **env)
 	free(env);
 }
 
+json_t *image_env_json(char *const *env)
+{
+	struct strlist l = { (char **)(uintptr_t)env, 0 };
+
+	while (env && env[l.n])
+		l.n++;
+	return strs_json(&l);
+}
+
+int image_env_load(const json_t *a, char ***ret)
+{
+	struct strlist l;
+
+	if (strs_from_json(a, &l) < 0)
+		return -1;
+	*ret = l.v;
+	return 0;
+}
+
 int image_env_copy(char *const *env, char ***ret)
 {
 	struct strlist l = { NULL, 0 };
@@ -127,14 +146,12 @@ int sandbox_find(struct core *c, const char *ref, struct sandbox **ret, struct e
 /* Lock held. */
 static json_t *record_body(const struct sandbox *s)
 {
-	json_t *o = json_object(), *env = json_array();
+	json_t *o = json_object();
 
-	for (size_t i = 0; s->image_env && s->image_env[i]; i++)
-		json_array_append_new(env, json_string(s->image_env[i]));
 	if (s->name)
 		json_object_set_new(o, "name", json_string(s->name));
 	json_object_set_new(o, "image", json_string(s->image));
-	json_object_set_new(o, "image_env", env);
+	json_object_set_new(o, "image_env", image_env_json(s->image_env));
 	json_object_set_new(o, "chain", chain_json(&s->chain));
 	json_object_set_new(o, "cpus", json_real(s->cpus));
 	json_object_set_new(o, "memory_mb", json_integer(s->memory_mb));
@@ -201,15 +218,6 @@ uint64_t sandbox_save_awaited(struct sandbox *s)
 	return save(s, true, true);
 }
 
-static int load_names(const json_t *a, struct strlist *ret)
-{
-	for (size_t i = 0; i < json_array_size(a); i++)
-		if (!json_is_string(json_array_get(a, i)) ||
-			strs_add(ret, json_string_value(json_array_get(a, i))) < 0)
-			return -1;
-	return 0;
-}
-
 /* An ended sandbox has names only. */
 static int load_env(const json_t *body, const json_t *values, struct strmap *ret)
 {
@@ -246,16 +254,15 @@ static int load_network(const json_t *n, struct net_policy *ret)
 	if (!mode || net_mode_of(mode) < 0)
 		return -1;
 	ret->mode = (enum net_mode)net_mode_of(mode);
-	if (load_names(json_object_get(n, "allow"), &ret->allow) < 0)
+	if (strs_from_json(json_object_get(n, "allow"), &ret->allow) < 0)
 		return -1;
-	return load_names(json_object_get(n, "deny"), &ret->deny);
+	return strs_from_json(json_object_get(n, "deny"), &ret->deny);
 }
 
 static int load_body(struct sandbox *s, const json_t *o, const char *env)
 {
 	const char *name = json_string_value(json_object_get(o, "name"));
 	const char *image = json_string_value(json_object_get(o, "image"));
-	struct strlist image_env = { NULL, 0 };
 
 	s->cpus = json_number_value(json_object_get(o, "cpus"));
 	s->memory_mb = json_integer_value(json_object_get(o, "memory_mb"));
@@ -275,12 +282,7 @@ static int load_body(struct sandbox *s, const json_t *o, const char *env)
 			chain_load(json_object_get(o, "chain"), &s->chain) < 0) ||
 		mounts_load(json_object_get(o, "volumes"), &s->volumes, &s->nvolumes) < 0)
 		return -1;
-	if (load_names(json_object_get(o, "image_env"), &image_env) < 0) {
-		strs_free(&image_env);
-		return -1;
-	}
-	s->image_env = image_env.v;
-	return 0;
+	return image_env_load(json_object_get(o, "image_env"), &s->image_env);
 }
 
 int sandbox_load(struct core *c, const struct store_sandbox *r, struct sandbox **ret)

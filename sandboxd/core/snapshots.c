@@ -33,13 +33,10 @@ void snapshot_free(struct snapshot *p)
 static char *record(const struct snapshot *p)
 {
 	_cleanup_json_ json_t *o = json_object();
-	json_t *env = json_array();
 
-	for (size_t i = 0; p->image_env && p->image_env[i]; i++)
-		json_array_append_new(env, json_string(p->image_env[i]));
 	json_object_set_new(o, "sandbox", json_string(p->sandbox));
 	json_object_set_new(o, "image", json_string(p->image));
-	json_object_set_new(o, "image_env", env);
+	json_object_set_new(o, "image_env", image_env_json(p->image_env));
 	json_object_set_new(o, "chain", chain_json(&p->chain));
 	json_object_set_new(o, "cpus", json_real(p->cpus));
 	json_object_set_new(o, "memory_mb", json_integer(p->memory_mb));
@@ -50,20 +47,6 @@ static char *record(const struct snapshot *p)
 	return json_text(o);
 }
 
-static int load_env(const json_t *a, char ***ret)
-{
-	struct strlist l = { NULL, 0 };
-
-	for (size_t i = 0; i < json_array_size(a); i++)
-		if (!json_is_string(json_array_get(a, i)) ||
-			strs_add(&l, json_string_value(json_array_get(a, i))) < 0) {
-			strs_free(&l);
-			return -1;
-		}
-	*ret = l.v;
-	return 0;
-}
-
 static struct snapshot *load(const char *id, const json_t *o)
 {
 	const char *sandbox = json_string_value(json_object_get(o, "sandbox"));
@@ -72,7 +55,7 @@ static struct snapshot *load(const char *id, const json_t *o)
 
 	if (!p || !id_is_snapshot(id) || !sandbox || !id_is_sandbox(sandbox) || !image ||
 		chain_load(json_object_get(o, "chain"), &p->chain) < 0 || !p->chain.n ||
-		load_env(json_object_get(o, "image_env"), &p->image_env) < 0 ||
+		image_env_load(json_object_get(o, "image_env"), &p->image_env) < 0 ||
 		!(p->image = strdup(image))) {
 		snapshot_free(p);
 		return NULL;

@@ -82,6 +82,27 @@ bool strs_equal(const struct strlist *a, const struct strlist *b)
 	return true;
 }
 
+json_t *strs_json(const struct strlist *l)
+{
+	json_t *a = json_array();
+
+	for (size_t i = 0; i < l->n; i++)
+		json_array_append_new(a, json_string(l->v[i]));
+	return a;
+}
+
+int strs_from_json(const json_t *a, struct strlist *ret)
+{
+	*ret = (struct strlist){ NULL, 0 };
+	for (size_t i = 0; i < json_array_size(a); i++)
+		if (!json_is_string(json_array_get(a, i)) ||
+			strs_add(ret, json_string_value(json_array_get(a, i))) < 0) {
+			strs_free(ret);
+			return -1;
+		}
+	return 0;
+}
+
 void map_free(struct strmap *m)
 {
 	for (size_t i = 0; i < m->n; i++) {

@@ -14,6 +14,8 @@ int strs_add(struct strlist *l, const char *s);
 void strs_sort_unique(struct strlist *l);
 bool strs_has(const struct strlist *l, const char *s);
 bool strs_equal(const struct strlist *a, const struct strlist *b);
+json_t *strs_json(const struct strlist *l);
+int strs_from_json(const json_t *a, struct strlist *ret); /* -1 also for what is no string */
 
 void map_free(struct strmap *m); /* overwrites the values first: they may be secrets */
 int map_copy(const struct strmap *from, struct strmap *ret);
