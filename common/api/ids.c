@@ -273,7 +273,7 @@ int host_name_clean(const char *in, char **ret, struct err *e)
 		len--;
 	_cleanup_free_ char *s = strndup(in, len);
 	if (!s)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	for (char *p = s; *p; p++)
 		if (*p >= 'A' && *p <= 'Z')
 			*p = (char)(*p | 0x20);

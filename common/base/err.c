@@ -104,6 +104,11 @@ int err_sys(struct err *e, int sys, const char *fmt, ...)
 	return -1;
 }
 
+int err_oom(struct err *e)
+{
+	return err_set(e, ERR_UNAVAILABLE, "out of memory");
+}
+
 int err_prefix(struct err *e, const char *fmt, ...)
 {
 	char old[sizeof(e->msg)];

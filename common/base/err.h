@@ -29,6 +29,8 @@ int err_set_sys(struct err *e, enum err_code code, int sys, const char *fmt, ...
 /* Chooses the code from an errno by the contract's table of outcomes (ENOENT 404, EISDIR 400,
  * ENOTEMPTY 409, EROFS 409 "read-only", ENOSPC 409 ...) and appends the system's reason. */
 int err_sys(struct err *e, int sys, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* unavailable, "out of memory". */
+int err_oom(struct err *e);
 /* Puts a prefix before the message, keeps the code. */
 int err_prefix(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -142,7 +142,7 @@ int db_open(const char *path, struct db **ret, struct err *e)
 		return -1;
 	db = calloc(1, sizeof(*db));
 	if (!db)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	rc = sqlite3_open_v2(
 		path, &db->sql, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, "as-given");
 	if (rc != SQLITE_OK) {
@@ -265,7 +265,7 @@ int db_prepare(struct db *db, const char *sql, struct db_stmt **ret, struct err 
 	int rc;
 
 	if (!st)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	st->db = db;
 	rc = sqlite3_prepare_v3(db->sql, sql, -1, SQLITE_PREPARE_PERSISTENT, &st->st, NULL);
 	if (rc != SQLITE_OK) {

@@ -66,7 +66,7 @@ int json_parse_object(const char *buf, size_t len, json_t **ret_object, struct e
 
 	if (is_blank(buf, len)) {
 		*ret_object = json_object();
-		return *ret_object ? 0 : err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return *ret_object ? 0 : err_oom(e);
 	}
 	if (parse(buf, len, JSON_BODY_MAX, 0, &v, e) < 0)
 		return -1;

@@ -21,11 +21,6 @@ static int bad(struct err *e, const char *path, const char *want)
 	return err_set(e, ERR_INVALID_REQUEST, "field \"%s\": %s", path, want);
 }
 
-static int oom(struct err *e)
-{
-	return err_set(e, ERR_UNAVAILABLE, "out of memory");
-}
-
 static int read_str(const struct field *f, const json_t *v, const char *path, void *dst, struct err *e)
 {
 	if (!json_is_string(v))
@@ -35,7 +30,7 @@ static int read_str(const struct field *f, const json_t *v, const char *path, vo
 	if (f->max && json_string_length(v) > (size_t)f->max)
 		return bad(e, path, "is too long");
 	*(char **)dst = strdup(json_string_value(v));
-	return *(char **)dst ? 0 : oom(e);
+	return *(char **)dst ? 0 : err_oom(e);
 }
 
 static int read_int(const struct field *f, const json_t *v, const char *path, void *dst, struct err *e)
@@ -93,7 +88,7 @@ static int read_strs(const struct field *f, const json_t *v, const char *path, v
 		return bad(e, path, "has too many entries");
 	l->v = calloc(json_array_size(v) + 1, sizeof(*l->v));
 	if (!l->v)
-		return oom(e);
+		return err_oom(e);
 	for (size_t i = 0; i < json_array_size(v); i++) {
 		char at[PATH_MAX_LEN];
 		snprintf(at, sizeof(at), "%.120s[%zu]", path, i);
@@ -128,13 +123,13 @@ static int read_map(const struct field *f, const json_t *v, const char *path, vo
 	m->keys = calloc(json_object_size(v) + 1, sizeof(*m->keys));
 	m->values = calloc(json_object_size(v) + 1, sizeof(*m->values));
 	if (!m->keys || !m->values)
-		return oom(e);
+		return err_oom(e);
 	json_object_foreach((json_t *)(size_t)v, key, val) {
 		char at[PATH_MAX_LEN];
 		member_path(path, key, at, sizeof(at));
 		m->keys[m->n] = strdup(key);
 		if (!m->keys[m->n])
-			return oom(e);
+			return err_oom(e);
 		if (read_str(&item, val, at, &m->values[m->n], e) < 0) {
 			free(m->keys[m->n]);
 			m->keys[m->n] = NULL;
@@ -162,7 +157,7 @@ static int read_objs(const struct field *f, const json_t *v, const char *path, v
 		return bad(e, path, "has too many entries");
 	l->v = calloc(json_array_size(v) + 1, f->size);
 	if (!l->v)
-		return oom(e);
+		return err_oom(e);
 	for (size_t i = 0; i < json_array_size(v); i++) {
 		char at[PATH_MAX_LEN];
 		snprintf(at, sizeof(at), "%.120s[%zu]", path, i);

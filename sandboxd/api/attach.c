@@ -196,7 +196,7 @@ int handle_process_attach(struct call *c, struct err *e)
 	_cleanup_free_ struct attach *a = calloc(1, sizeof(*a));
 
 	if (!a)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	if (upgrade_check(c, PROTOCOL, e) < 0 || call_sandbox(c, &s, e) < 0 ||
 		proc_find(s, call_param(c, "pid"), &a->p, e) < 0)
 		return -1;

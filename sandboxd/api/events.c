@@ -167,7 +167,7 @@ int handle_events_all(struct call *c, struct err *e)
 		return -1;
 	f = calloc(1, sizeof(*f));
 	if (!f)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	f->call = c;
 	f->audit = core_audit(c->core);
 	f->after = after;

@@ -208,7 +208,7 @@ static int answer(struct call *c, struct sandbox **s, struct proc *p, int stream
 		return -1;
 	b = calloc(1, sizeof(*b));
 	if (!b)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	*b = (struct bytes){ .req = c->req,
 		.held = sandbox_hold(*s, call_use(c)),
 		.follow = follow,

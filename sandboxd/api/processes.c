@@ -82,7 +82,7 @@ int handle_process_run(struct call *c, struct err *e)
 	int r;
 
 	if (!a)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	if (call_decode(c, process_fields, &body, e) < 0 || call_sandbox(c, &s, e) < 0 ||
 		sandbox_enter(s, call_use(c), e) < 0)
 		return -1;
@@ -226,7 +226,7 @@ int handle_process_output(struct call *c, struct err *e)
 		return -1;
 	src.arg = follow_new(c, s, p);
 	if (!src.arg)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	s = NULL;
 	return reply_stream(c, 200, "application/x-ndjson", -1, &src);
 }
@@ -252,7 +252,7 @@ int handle_process_stdin_begin(struct call *c, struct err *e)
 	in = calloc(1, sizeof(*in));
 	if (!in) {
 		sandbox_leave(s, call_use(c));
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	}
 	in->use = call_use(c);
 	in->close_after = close_word && !strcmp(close_word, "1");

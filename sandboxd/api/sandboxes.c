@@ -132,7 +132,7 @@ static int filters_read(struct call *c, struct filters *f, struct err *e)
 				e, ERR_INVALID_REQUEST, "label: at most %d", LABEL_FILTERS_MAX);
 		f->v[f->n] = strdup(v);
 		if (!f->v[f->n])
-			return err_set(e, ERR_UNAVAILABLE, "out of memory");
+			return err_oom(e);
 		f->n++;
 	}
 	return 0;
@@ -301,7 +301,7 @@ static int watch_start(struct call *c, struct filters *f, struct err *e)
 	struct http_source src = { .arg = w, .read = watch_read, .done = watch_free };
 
 	if (!w)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	w->call = c;
 	w->core = c->core;
 	w->filters = *f;
@@ -348,7 +348,7 @@ static int list_once(struct call *c, const struct filters *f, struct err *e)
 	if (ok)
 		http_reply(c->req, 200, "application/json", text, len);
 	free(text);
-	return ok ? 0 : err_set(e, ERR_UNAVAILABLE, "out of memory");
+	return ok ? 0 : err_oom(e);
 }
 
 int handle_sandbox_list(struct call *c, struct err *e)

@@ -189,7 +189,7 @@ int handle_tunnel_open(struct call *c, struct err *e)
 	if (!t || guest_dial(s->guest, port, &fd, e) < 0) {
 		sandbox_leave(s, call_use(c));
 		if (!t)
-			err_set(e, ERR_UNAVAILABLE, "out of memory");
+			err_oom(e);
 		free(t);
 		return -1;
 	}

@@ -136,7 +136,7 @@ int audit_open(const char *path, struct audit **ret, struct err *e)
 	a = calloc(1, sizeof(*a));
 	if (!a || !(a->path = strdup(path))) {
 		free(a);
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	}
 	pthread_mutex_init(&a->lock, NULL);
 	pthread_condattr_init(&attr);
@@ -265,7 +265,7 @@ int audit_read(struct audit *a, const char *sandbox_id, json_t **ret_events, boo
 
 	if (!r || !events) {
 		json_decref(events);
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	}
 	r->id = sandbox_id;
 	snprintf(r->needle, sizeof(r->needle), "\"sandbox\":\"%s\"", sandbox_id);

@@ -95,7 +95,7 @@ static int open_audit(struct core *c, const struct core_conf *conf, struct err *
 	if (path && !strcmp(path, "none"))
 		return 0;
 	if (!path && asprintf(&own, "%s/audit/events.jsonl", conf->state_dir) < 0)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	return audit_open(path ? path : own, &c->audit, e);
 }
 
@@ -126,7 +126,7 @@ static int fill_conf(struct core *c, const struct core_conf *conf, struct err *e
 	c->export_private = conf->export_allow_private;
 	snprintf(c->node_id, sizeof(c->node_id), "%s", conf->node_id ? conf->node_id : "");
 	if (map_copy(&conf->node_labels, &c->node_labels) < 0)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	c->ops->capacity(
 		c->backend, &c->capacity_cpus, &c->capacity_memory_mb, &c->capacity_disk_mb);
 	if (conf->capacity_cpus > 0)
@@ -240,7 +240,7 @@ int core_open(const struct core_conf *conf, const struct backend_ops *ops, struc
 	struct core *c = core_new(ops, b);
 
 	if (!c)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	if (fill_conf(c, conf, e) < 0 || open_state(c, conf, e) < 0 || open_audit(c, conf, e) < 0 ||
 		guest_hub_new(&c->hub, e) < 0)
 		goto fail;
@@ -475,7 +475,7 @@ int core_list(struct core *c, const char *const *labels, size_t nlabels, struct 
 		if (!strchr(labels[i], '=') || labels[i][0] == '=')
 			return err_set(e, ERR_INVALID_REQUEST, "label must be key=value");
 	if (registry_all(&c->reg, ret, &n) < 0)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	for (size_t i = 0; i < n; i++) {
 		if (matches((*ret)[i], labels, nlabels))
 			(*ret)[kept++] = (*ret)[i];

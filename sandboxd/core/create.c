@@ -31,11 +31,6 @@ static bool given(const char *s)
 	return s && *s;
 }
 
-static int oom(struct err *e)
-{
-	return err_set(e, ERR_UNAVAILABLE, "out of memory");
-}
-
 static int fill_numbers(
 	struct sandbox *s, const struct create_body *b, const struct snapshot_use *from)
 {
@@ -228,7 +223,7 @@ static int make_fork(struct sandbox *s, const struct snapshot_use *from, struct 
 		sandbox_hold_chain(s);
 	}
 	pthread_mutex_unlock(&s->lock);
-	return rc < 0 ? oom(e) : 0;
+	return rc < 0 ? err_oom(e) : 0;
 }
 
 static bool has_gone(void *arg)
@@ -295,7 +290,7 @@ static int make(struct sandbox *s, struct progress *p, struct err *e)
 	p->ticket = sandbox_save_awaited(s);
 	pthread_mutex_unlock(&s->lock);
 	if (!p->ticket)
-		return oom(e);
+		return err_oom(e);
 	if (make_runtime(s, p, e) < 0)
 		return -1;
 	fault_point("create-made");
@@ -370,7 +365,7 @@ static int create_from(struct core *c, const struct create_body *body,
 		return -1;
 	s = build(c, body, from, &net);
 	if (!s)
-		return oom(e);
+		return err_oom(e);
 	if (body->volumes.n &&
 		volumes_resolve(c, &body->volumes, &s->volumes, &s->nvolumes, e) < 0) {
 		sandbox_unref(s);

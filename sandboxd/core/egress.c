@@ -105,7 +105,7 @@ static int make_request(const struct egress *g, uint32_t kind, const struct net_
 					   3 * sizeof(struct proto_frame) + sizeof(r) +
 					   sizeof(head) + names) };
 	if (!q->b)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	put_hello(q, g, kind);
 	egress_watch_resolvers(g->watch, &r);
 	put_frame(q, EGRESS_RESOLVERS, (uint32_t)(r.n * sizeof(r.v[0])));
@@ -227,7 +227,7 @@ static int new_egress(struct sandbox *s, struct egress **ret, struct err *e)
 	struct egress *g = calloc(1, sizeof(*g));
 
 	if (!g)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	*g = (struct egress){ .s = s, .watch = s->core->egress, .fd = -1 };
 	g->run_dirfd = fcntl(s->run_dirfd, F_DUPFD_CLOEXEC, 3);
 	if (g->run_dirfd < 0) {
@@ -300,7 +300,7 @@ int egress_counters(struct egress *g, struct egress_counters *ret, struct err *e
 	int r;
 
 	if (!q.b)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	put_hello(&q, g, PROTO_CALLS);
 	put_frame(&q, EGRESS_COUNTERS, 0);
 	r = dial(g, &fd);

@@ -321,7 +321,7 @@ int egress_watch_new(struct core *c, struct egress_watch **ret, struct err *e)
 	struct epoll_event ev = { .events = EPOLLIN };
 
 	if (!w)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	w->core = c;
 	w->next_key = 1;
 	pthread_mutex_init(&w->lock, NULL);

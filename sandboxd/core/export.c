@@ -333,7 +333,7 @@ int exporter_open(struct core *c, struct err *e)
 		return 0;
 	x = calloc(1, sizeof(*x));
 	if (!x)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	x->core = c;
 	x->woken = true; /* settings may have come with the records */
 	pthread_mutex_init(&x->lock, NULL);

@@ -250,7 +250,7 @@ int export_new(
 	if (!*b->endpoint)
 		return 0;
 	*ret = make(c, b->endpoint, interval_of(c, b), &b->headers);
-	return *ret ? 0 : err_set(e, ERR_UNAVAILABLE, "out of memory");
+	return *ret ? 0 : err_oom(e);
 }
 
 void export_free(struct export *x)

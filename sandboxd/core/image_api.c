@@ -10,11 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int oom(struct err *e)
-{
-	return err_set(e, ERR_UNAVAILABLE, "out of memory");
-}
-
 /* Images of live sandboxes, once for each of them. */
 static void used_images(struct core *c, struct strlist *ret)
 {
@@ -251,7 +246,7 @@ int images_remove(struct core *c, const char *ref, json_t **ret, struct err *e)
 	im = image_find(s, ref);
 	rc = check_remove(c, im, ref, count_uses(&used, ref), e);
 	if (rc == 0 && take_out(s, im, &freed, &ticket) < 0)
-		rc = oom(e);
+		rc = err_oom(e);
 	if (rc == 0) {
 		chain = im->data.chain; /* kept until the record is gone */
 		layers_ref(c, &chain);

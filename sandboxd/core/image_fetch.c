@@ -54,7 +54,7 @@ static int read_small(
 		return err_set(e, ERR_INVALID_REQUEST, "%.20s of the image is too big", name);
 	buf = malloc((size_t)st.st_size + 1);
 	if (!buf)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	n = pread(fd, buf, (size_t)st.st_size, 0);
 	if (n != st.st_size)
 		return err_sys(e, n < 0 ? errno : EIO, "%.20s of the image", name);

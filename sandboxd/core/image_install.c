@@ -147,7 +147,7 @@ int install_done(struct install *in, const char *digest, char **env, struct err 
 	d->digest = strdup(digest);
 	d->bytes = layers_bytes(in->core, &d->chain);
 	d->installed_ns = clock_wall_ns();
-	return d->env && d->digest ? 0 : err_set(e, ERR_UNAVAILABLE, "out of memory");
+	return d->env && d->digest ? 0 : err_oom(e);
 }
 
 static int install_rootfs(struct install *in, int fd, struct err *e)

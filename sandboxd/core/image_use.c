@@ -17,11 +17,6 @@
 
 #define LOOK_MS 200 /* between two questions whether the asker has gone */
 
-static int oom(struct err *e)
-{
-	return err_set(e, ERR_UNAVAILABLE, "out of memory");
-}
-
 static void wipe(char *s)
 {
 	if (s)
@@ -59,7 +54,7 @@ static int copy_login(struct install *in, const struct registry_login_body *l, s
 		in->login_auth = base64_encode(plain, (size_t)len);
 	if (len >= 0)
 		wipe(plain);
-	return in->login_registry && in->login_auth ? 0 : oom(e);
+	return in->login_registry && in->login_auth ? 0 : err_oom(e);
 }
 
 static struct install *install_new(struct images *s, const char *ref, const struct image *im,
@@ -68,7 +63,7 @@ static struct install *install_new(struct images *s, const char *ref, const stru
 	struct install *in = calloc(1, sizeof(*in));
 
 	if (!in) {
-		oom(e);
+		err_oom(e);
 		return NULL;
 	}
 	in->core = s->core;
@@ -81,7 +76,7 @@ static struct install *install_new(struct images *s, const char *ref, const stru
 	in->known_local = im && im->installed && im->data.stamp.ino;
 	if (in->ref && copy_login(in, login, e) == 0)
 		return in;
-	oom(e);
+	err_oom(e);
 	install_free(in);
 	return NULL;
 }
@@ -173,7 +168,7 @@ int install_begin(struct images *s, const char *ref, const struct registry_login
 	struct install *in;
 
 	if (!login && !im)
-		return oom(e);
+		return err_oom(e);
 	if (!login && im->job) {
 		im->job->refs++;
 		*ret = im->job;

@@ -16,34 +16,12 @@
 
 #define FAILED_KEPT 100 /* failed installs that stay listed; the eldest makes room */
 
-static int oom(struct err *e)
-{
-	return err_set(e, ERR_UNAVAILABLE, "out of memory");
-}
-
 /* --- data ------------------------------------------------------------------------------------ */
-
-static char **env_copy(char *const *env)
-{
-	size_t n = 0;
-	char **v;
-
-	while (env && env[n])
-		n++;
-	v = calloc(n + 1, sizeof(*v));
-	for (size_t i = 0; v && i < n; i++)
-		if (!(v[i] = strdup(env[i]))) {
-			image_env_free(v);
-			return NULL;
-		}
-	return v;
-}
 
 int image_data_use(struct core *c, const struct image_data *d, struct image_use *ret, struct err *e)
 {
-	ret->env = env_copy(d->env);
-	if (!ret->env)
-		return oom(e);
+	if (image_env_copy(d->env, &ret->env) < 0)
+		return err_oom(e);
 	ret->chain = d->chain;
 	layers_ref(c, &ret->chain);
 	return 0;
@@ -152,14 +130,14 @@ static int put_row(struct core *c, const char *ref, const char *body, struct err
 	struct store_row row = { "image", ref, body };
 	uint64_t ticket = store_put_rows(c->store, &row, 1, true);
 
-	return ticket ? store_wait(c->store, ticket, e) : oom(e);
+	return ticket ? store_wait(c->store, ticket, e) : err_oom(e);
 }
 
 int image_save(struct core *c, const char *ref, const struct image_data *d, struct err *e)
 {
 	_cleanup_free_ char *body = body_of(d);
 
-	return body ? put_row(c, ref, body, e) : oom(e);
+	return body ? put_row(c, ref, body, e) : err_oom(e);
 }
 
 static int load_env(const json_t *a, char ***ret)
@@ -216,7 +194,7 @@ static int load_one(void *arg, const char *key, const char *body, struct err *e)
 	im = image_get(s, key);
 	if (!im) {
 		image_data_clear(s->core, &d);
-		return oom(e);
+		return err_oom(e);
 	}
 	im->data = d;
 	im->installed = true;
@@ -240,7 +218,7 @@ int images_open(struct core *c, const struct images_conf *conf, struct images **
 	struct images *s = calloc(1, sizeof(*s));
 
 	if (!s)
-		return oom(e);
+		return err_oom(e);
 	s->core = c;
 	s->state_dirfd = conf->state_dirfd;
 	s->dirfd = conf->image_dir ? open(conf->image_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
@@ -248,7 +226,7 @@ int images_open(struct core *c, const struct images_conf *conf, struct images **
 	pthread_mutex_init(&s->lock, NULL);
 	cond_init(&s->changed);
 	if (!s->dir)
-		oom(e);
+		err_oom(e);
 	else if (conf->pull_fd >= 0 && pull_new(conf->pull_fd, conf->state_dirfd, &s->pull, e) < 0)
 		;
 	else if (store_load_rows(c->store, "image", load_one, s, e) == 0) {

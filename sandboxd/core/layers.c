@@ -112,7 +112,7 @@ static int erase(struct core *c, uint32_t num, bool durable, struct err *e)
 	snprintf(key, sizeof(key), "%u", num);
 	ticket = store_put_rows(c->store, &row, 1, durable);
 	if (!ticket)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	return durable ? store_wait(c->store, ticket, e) : 0;
 }
 
@@ -133,7 +133,7 @@ static int load_one(void *arg, const char *key, const char *body, struct err *e)
 	}
 	l = add(s, num, json_string_value(json_object_get(o, "key")));
 	if (!l)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	l->source = (enum layer_source)json_integer_value(json_object_get(o, "source"));
 	l->bytes = json_integer_value(json_object_get(o, "bytes"));
 	l->ready = json_is_true(json_object_get(o, "ready"));
@@ -162,7 +162,7 @@ int layers_open(struct core *c, struct layers **ret, struct err *e)
 	struct layers *s = calloc(1, sizeof(*s));
 
 	if (!s)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	s->core = c;
 	s->next = 1;
 	s->drops_tail = &s->drops;
@@ -189,7 +189,7 @@ int layers_keep(struct core *c, struct err *e)
 		return 0;
 	nums = calloc(HASH_COUNT(s->all) + 1, sizeof(*nums));
 	if (!nums)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	HASH_ITER (hh, s->all, l, tmp) {
 		nums[n++] = l->num;
 	}
@@ -322,7 +322,7 @@ int layers_new(
 		return 0;
 	}
 	if (!ticket)
-		err_set(e, ERR_UNAVAILABLE, "out of memory");
+		err_oom(e);
 	if (l)
 		layers_unref_one(c, num);
 	return -1;
@@ -344,7 +344,7 @@ int layers_ready(struct core *c, uint32_t num, int64_t bytes, bool covers, struc
 	}
 	pthread_mutex_unlock(&s->lock);
 	if (!ticket)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	fault_point("layer-ready");
 	return 0;
 }

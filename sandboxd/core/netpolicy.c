@@ -37,7 +37,7 @@ int net_policy_copy(const struct net_policy *from, struct net_policy *ret, struc
 	if (strs_copy(&from->allow, &ret->allow) == 0 && strs_copy(&from->deny, &ret->deny) == 0)
 		return 0;
 	net_policy_free(ret);
-	return err_set(e, ERR_UNAVAILABLE, "out of memory");
+	return err_oom(e);
 }
 
 int net_names_clean(const struct strlist *in, const char *what, struct strlist *ret, struct err *e)
@@ -51,7 +51,7 @@ int net_names_clean(const struct strlist *in, const char *what, struct strlist *
 		}
 		if (strs_add(ret, name) < 0) {
 			strs_free(ret);
-			return err_set(e, ERR_UNAVAILABLE, "out of memory");
+			return err_oom(e);
 		}
 	}
 	strs_sort_unique(ret);
@@ -66,7 +66,7 @@ int net_default_list(const struct server_policy *p, struct strlist *ret, struct 
 
 	if (strs_copy(from, ret) == 0)
 		return 0;
-	return err_set(e, ERR_UNAVAILABLE, "out of memory");
+	return err_oom(e);
 }
 
 static bool may_allow(const struct server_policy *p, const char *entry)
@@ -103,7 +103,7 @@ static int add_operator_deny(const struct server_policy *p, struct net_policy *r
 {
 	for (size_t i = 0; i < p->net_default.deny.n; i++)
 		if (strs_add(&ret->deny, p->net_default.deny.v[i]) < 0)
-			return err_set(e, ERR_UNAVAILABLE, "out of memory");
+			return err_oom(e);
 	strs_sort_unique(&ret->deny);
 	return 0;
 }

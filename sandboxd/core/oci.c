@@ -237,7 +237,7 @@ static int env_add(struct env *env, const char *kv, struct err *e)
 {
 	env->v[env->n] = strdup(kv);
 	if (!env->v[env->n])
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	env->n++;
 	env->bytes += strlen(kv) + 1;
 	if (env->bytes > OCI_ENV_BYTES)
@@ -282,7 +282,7 @@ static int env_fill(struct env *env, const json_t *list, struct err *e)
 		return bad(e, "the image's environment is too big");
 	env->v = calloc(json_array_size(list) + 4, sizeof(*env->v));
 	if (!env->v)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	for (size_t i = 0; i < json_array_size(list); i++) {
 		const json_t *kv = json_array_get(list, i);
 		if (json_is_string(kv) && json_string_length(kv) == strlen(json_string_value(kv)) &&

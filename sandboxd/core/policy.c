@@ -214,7 +214,7 @@ static int take_images(struct policy_file *f, struct server_policy *p, struct er
 	f->images = (struct strlist){ NULL, 0 };
 	p->default_image = f->default_image ? steal(f->default_image) : strdup("base");
 	if (!p->default_image)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	if (p->has_images && !strs_has(&p->images, p->default_image))
 		return err_set(e, ERR_INVALID_REQUEST,
 			"default_image \"%s\" is not on the list \"images\"", p->default_image);
@@ -231,7 +231,7 @@ static int take_may_allow(const struct network_part *n, struct server_policy *p,
 	for (size_t i = 0; i < n->may_allow.n && rc == 0; i++)
 		rc = strs_add(strcmp(n->may_allow.v[i], "*") ? &plain : &star, n->may_allow.v[i]);
 	if (rc < 0)
-		err_set(e, ERR_UNAVAILABLE, "out of memory");
+		err_oom(e);
 	if (rc == 0)
 		rc = net_names_clean(&plain, "network.may_allow", &p->may_allow, e);
 	if (rc == 0 && star.n)
@@ -310,12 +310,12 @@ static int take_pools(const struct policy_file *f, struct server_policy *p, stru
 		return -1;
 	p->pools = calloc(f->pools.n + 1, sizeof(*p->pools));
 	if (!p->pools)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	for (size_t i = 0; i < f->pools.n; i++) {
 		struct policy_pool *to = &p->pools[p->npools++];
 		to->size = (unsigned)pools[i].size;
 		if (pools[i].image && *pools[i].image && !(to->image = strdup(pools[i].image)))
-			return err_set(e, ERR_UNAVAILABLE, "out of memory");
+			return err_oom(e);
 	}
 	return 0;
 }
@@ -334,7 +334,7 @@ static int read_file(const char *path, char **ret, size_t *ret_len, struct err *
 			"policy file \"%s\" is not a file of at most 1 MiB", path);
 	buf = malloc((size_t)st.st_size + 1);
 	if (!buf)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	rc = fd_read_full(fd, buf, (size_t)st.st_size);
 	if (rc < 0 && st.st_size > 0)
 		return err_sys(e, -rc, "policy file \"%s\"", path);

@@ -166,7 +166,7 @@ static int add(struct pools *ps, const struct policy_pool *from, struct err *e)
 				"pools: there are two for the image \"%s\"", image);
 	*p = (struct pool){ .all = ps, .num = (unsigned)ps->n, .image = strdup(image) };
 	if (!p->image)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	p->now = (struct pool_figures){ .image = p->image, .target = from->size };
 	ps->n++;
 	return 0;
@@ -181,7 +181,7 @@ static int take_default_network(struct pools *ps, struct err *e)
 	ps->egress = net.mode != NET_NONE;
 	ps->network = net_policy_json(&net);
 	net_policy_free(&net);
-	return ps->network ? 0 : err_set(e, ERR_UNAVAILABLE, "out of memory");
+	return ps->network ? 0 : err_oom(e);
 }
 
 static int fill(struct pools *ps, struct err *e)
@@ -193,7 +193,7 @@ static int fill(struct pools *ps, struct err *e)
 			e, ERR_INVALID_REQUEST, "policy: pools: at most %d", BACKEND_POOLS_MAX);
 	ps->v = calloc(policy->npools + 1, sizeof(*ps->v));
 	if (!ps->v)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	for (size_t i = 0; i < policy->npools; i++)
 		if (add(ps, &policy->pools[i], e) < 0)
 			return -1;
@@ -205,7 +205,7 @@ int pools_open(struct core *c, struct pools **ret, struct err *e)
 	struct pools *ps = calloc(1, sizeof(*ps));
 
 	if (!ps)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	ps->c = c;
 	pthread_mutex_init(&ps->lock, NULL);
 	pthread_cond_init(&ps->stopped, NULL);

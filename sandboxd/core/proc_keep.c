@@ -117,7 +117,7 @@ static int list_spools(const struct sandbox *s, uint32_t **ret, size_t *ret_n, s
 			uint32_t *more = realloc(nums, room * sizeof(*more));
 			if (!more) {
 				closedir(d);
-				return err_set(e, ERR_UNAVAILABLE, "out of memory");
+				return err_oom(e);
 			}
 			nums = more;
 		}

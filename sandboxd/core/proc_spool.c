@@ -95,7 +95,7 @@ int spool_create(const struct proc *p, const char *cwd, int *ret_fd, struct err 
 	size_t len;
 
 	if (!text)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	len = strlen(text);
 	if (len > SPOOL_META_MAX)
 		return err_set(e, ERR_INVALID_REQUEST, "argv is too long");

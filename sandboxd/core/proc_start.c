@@ -12,11 +12,6 @@
 #define CWD_DEFAULT  "/sandbox/home"
 #define RETIRE_EVERY 64 /* starts between two looks at what is kept too long */
 
-static int oom(struct err *e)
-{
-	return err_set(e, ERR_UNAVAILABLE, "out of memory");
-}
-
 static int check_name(const struct sandbox *s, const char *name, struct err *e)
 {
 	if (!name || !*name)
@@ -82,7 +77,7 @@ static int enlist(struct proc *p, struct err *e)
 	else if (p->num == UINT32_MAX)
 		r = err_set(e, ERR_CONFLICT, "this sandbox has used up its process numbers");
 	else if (!proc_insert(p))
-		r = oom(e);
+		r = err_oom(e);
 	if (r == 0) {
 		s->next_num++;
 		s->running_procs++;
@@ -167,7 +162,7 @@ int proc_launch(struct sandbox *s, const struct process_body *body, bool stdin_o
 	_cleanup_free_ char **env = proc_env_build(s, &body->env, body->tty);
 	struct proc *p = env ? make(s, body) : NULL;
 	if (!p)
-		return oom(e);
+		return err_oom(e);
 	if (enlist(p, e) < 0) {
 		proc_unref(p);
 		return -1;

@@ -88,7 +88,7 @@ int pull_new(int fd, int state_dirfd, struct pull **ret, struct err *e)
 	int r;
 
 	if (!p)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	p->fd = fd;
 	p->dirfd = openat(state_dirfd, "pull", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	p->stop = eventfd(0, EFD_CLOEXEC);

@@ -98,7 +98,7 @@ int registry_claim(
 	} else if (s->nvolumes && !restored && volumes_may_mount(r, s, e) < 0) {
 		rc = -1;
 	} else if (!add_id(r, s)) {
-		rc = err_set(e, ERR_UNAVAILABLE, "out of memory");
+		rc = err_oom(e);
 	} else {
 		s->reg_live = true;
 		s->reg_mounts = s->nvolumes > 0;

@@ -132,7 +132,7 @@ static int each_record(void *arg, const struct store_sandbox *r, struct err *e)
 	if (re->n == re->room) {
 		struct item *v = realloc(re->items, (re->room * 2 + 16) * sizeof(*v));
 		if (!v)
-			return err_set(e, ERR_UNAVAILABLE, "out of memory");
+			return err_oom(e);
 		re->items = v;
 		re->room = re->room * 2 + 16;
 	}
@@ -210,7 +210,7 @@ static int settle_all(struct restore *re, struct err *e)
 {
 	re->kept = calloc(re->n + 1, sizeof(*re->kept));
 	if (!re->kept)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	for (size_t i = 0; i < re->n; i++)
 		settle(re, &re->items[i]);
 	fault_point("restore-settled");

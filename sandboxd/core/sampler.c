@@ -174,7 +174,7 @@ int metrics_start(struct core *c, struct err *e)
 		return 0;
 	p = calloc(1, sizeof(*p));
 	if (!p)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	p->core = c;
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_condattr_init(&a);

@@ -184,7 +184,7 @@ int schedule_open(struct core *c, struct schedule **ret, struct err *e)
 	struct schedule *p = calloc(1, sizeof(*p));
 
 	if (!p)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->work, NULL);
 	p->last = &p->first;

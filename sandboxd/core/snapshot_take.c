@@ -70,7 +70,7 @@ static int begin(struct sandbox *s, bool scheduled, struct snapshot **ret, struc
 	(void)suspend_settle(s, false, NULL); /* one that is falling asleep does so first */
 	rc = may_take(s, e);
 	if (rc == 0 && !(*ret = new_snapshot(s, scheduled)))
-		rc = err_set(e, ERR_UNAVAILABLE, "out of memory");
+		rc = err_oom(e);
 	if (rc == 0) {
 		s->taking =
 			(struct taking){ .started_ns = (*ret)->created_ns, .scheduled = scheduled };

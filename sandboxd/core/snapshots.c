@@ -14,11 +14,6 @@
 
 #define KIND "snapshot"
 
-static int oom(struct err *e)
-{
-	return err_set(e, ERR_UNAVAILABLE, "out of memory");
-}
-
 void snapshot_free(struct snapshot *p)
 {
 	if (!p)
@@ -99,7 +94,7 @@ int snapshots_open(struct core *c, struct snapshots **ret, struct err *e)
 	struct snapshots *t = calloc(1, sizeof(*t));
 
 	if (!t)
-		return oom(e);
+		return err_oom(e);
 	pthread_mutex_init(&t->lock, NULL);
 	*ret = t;
 	return store_load_rows(c->store, KIND, load_one, c, e);
@@ -149,7 +144,7 @@ static int mark_surplus(
 
 	ch->go = calloc(HASH_COUNT(t->by_id) + 1, sizeof(*ch->go));
 	if (!ch->go)
-		return oom(e);
+		return err_oom(e);
 	HASH_SRT(hh, t->by_id, newest_first);
 	HASH_ITER (hh, t->by_id, p, next) {
 		if (!p->scheduled || p->leaving || strcmp(p->sandbox, sandbox) || ++seen <= keep)
@@ -285,7 +280,7 @@ int snapshot_delete(struct core *c, const char *id, struct err *e)
 
 	ch.go = calloc(1, sizeof(*ch.go));
 	if (!ch.go)
-		return oom(e);
+		return err_oom(e);
 	pthread_mutex_lock(&t->lock);
 	p = find(t, id);
 	if (p) {
@@ -379,7 +374,7 @@ int snapshot_use(struct core *c, const char *id, struct snapshot_use *ret, struc
 	if (!p)
 		rc = err_set(e, ERR_NOT_FOUND, "no such snapshot");
 	else if (copy_use(p, ret) < 0)
-		rc = oom(e);
+		rc = err_oom(e);
 	else
 		layers_ref(c, &ret->chain); /* before anybody can delete it */
 	pthread_mutex_unlock(&t->lock);

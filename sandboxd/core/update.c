@@ -139,7 +139,7 @@ static int prepare(struct core *c, const struct update_body *b, struct prepared 
 		(!b->has_labels || map_copy(&b->labels, &p->labels) == 0))
 		return 0;
 	prepared_free(p);
-	return err_set(e, ERR_UNAVAILABLE, "out of memory");
+	return err_oom(e);
 }
 
 static void apply(struct sandbox *s, const struct update_body *b, struct prepared *p)

@@ -31,11 +31,6 @@ struct volumes {
 	uint32_t last_num;
 };
 
-static int oom(struct err *e)
-{
-	return err_set(e, ERR_UNAVAILABLE, "out of memory");
-}
-
 /* Lock held, from here on as far as nothing else is said. */
 static struct volume *find(struct volumes *v, const char *name)
 {
@@ -85,7 +80,7 @@ static int load_one(void *arg, const char *key, const char *body, struct err *e)
 	}
 	p = add(v, key, (uint32_t)num, json_integer_value(json_object_get(o, "size_mb")));
 	if (!p)
-		return oom(e);
+		return err_oom(e);
 	p->created_ns = json_integer_value(json_object_get(o, "created_ns"));
 	p->state = VOLUME_THERE;
 	return 0;
@@ -96,7 +91,7 @@ int volumes_open(struct core *c, struct volumes **ret, struct err *e)
 	struct volumes *v = calloc(1, sizeof(*v));
 
 	if (!v)
-		return oom(e);
+		return err_oom(e);
 	pthread_mutex_init(&v->lock, NULL);
 	*ret = v;
 	return store_load_rows(c->store, KIND, load_one, v, e);
@@ -124,7 +119,7 @@ int volumes_keep(struct core *c, struct err *e)
 	if (!c->ops->keep_volumes)
 		return 0;
 	if (!nums)
-		return oom(e);
+		return err_oom(e);
 	HASH_ITER (hh, v->by_name, p, next)
 		nums[n++] = p->num;
 	return c->ops->keep_volumes(c->backend, nums, n, e);
@@ -138,7 +133,7 @@ static int put_record(struct core *c, const struct volume *p, struct err *e)
 	struct store_row row = { KIND, p->name, body };
 
 	if (!body)
-		return oom(e);
+		return err_oom(e);
 	return store_wait(c->store, store_put_rows(c->store, &row, 1, true), e);
 }
 
@@ -251,7 +246,7 @@ static int reserve(struct core *c, const struct volume_body *b, struct volume **
 	if (*ret)
 		rc = err_set(e, ERR_CONFLICT, "there is a volume \"%s\" already", b->name);
 	else if (!(*ret = add(v, b->name, v->last_num + 1, size)))
-		rc = oom(e);
+		rc = err_oom(e);
 	else
 		(*ret)->created_ns = clock_wall_ns();
 	pthread_mutex_unlock(&v->lock);
@@ -408,7 +403,7 @@ int volumes_resolve(const struct core *c, const struct objlist *asked, struct sa
 {
 	const struct volume_mount_body *b = asked->v;
 	struct sandbox_volume *v = calloc(asked->n ? asked->n : 1, sizeof(*v));
-	int rc = v ? 0 : oom(e);
+	int rc = v ? 0 : err_oom(e);
 
 	pthread_mutex_lock(&c->volumes->lock);
 	for (size_t i = 0; i < asked->n && rc == 0; i++)

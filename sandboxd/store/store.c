@@ -300,7 +300,7 @@ int store_open(const char *state_dir, struct store **ret, struct err *e)
 
 	if (!st || asprintf(&path, "%s/records.db", state_dir) < 0) {
 		free(st);
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	}
 	pthread_mutex_init(&st->lock, NULL);
 	cond_init_mono(&st->work);
@@ -502,7 +502,7 @@ int store_wait(struct store *st, uint64_t ticket, struct err *e)
 	struct failure **p, *f = NULL;
 
 	if (!ticket)
-		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+		return err_oom(e);
 	pthread_mutex_lock(&st->lock);
 	while (st->committed < ticket)
 		if (st->busy)
