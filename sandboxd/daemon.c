@@ -531,13 +531,6 @@ int daemon_start(struct daemon *d, struct err *e)
 	return 0;
 }
 
-static void wipe(char *s)
-{
-	if (s)
-		explicit_bzero(s, strlen(s));
-	free(s);
-}
-
 static void free_conf(struct daemon *d)
 {
 	if (d->has_policy)
@@ -548,8 +541,8 @@ static void free_conf(struct daemon *d)
 	}
 	free(d->node_labels.keys);
 	free(d->node_labels.values);
-	wipe(d->token);
-	wipe(d->key);
+	wipe_free(d->token);
+	wipe_free(d->key);
 	free(d->cert);
 	free(d->client_ca);
 	free(d->state_dir);
@@ -611,7 +604,7 @@ int daemon_reload_token(struct daemon *d, struct err *e)
 	if (rc < 0)
 		return -1;
 	rc = api_set_token(d->api, token, e);
-	wipe(token);
+	wipe_free(token);
 	return rc;
 }
 

@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
@@ -25,6 +26,13 @@ static inline int steal_fd(int *fd)
 	return n;
 }
 
+/* Overwrites a secret, then frees it; NULL is fine. */
+static inline void wipe_free(char *s)
+{
+	if (s)
+		explicit_bzero(s, strlen(s));
+	free(s);
+}
 static inline void free_p(void *p)
 {
 	free(*(void **)p);

@@ -49,18 +49,11 @@ int api_new(const struct api_conf *conf, struct api **ret, struct err *e)
 	return 0;
 }
 
-static void wipe(char *s)
-{
-	if (s)
-		explicit_bzero(s, strlen(s));
-	free(s);
-}
-
 void api_free(struct api *a)
 {
 	if (!a)
 		return;
-	wipe(a->token);
+	wipe_free(a->token);
 	tally_free(a->tally);
 	pthread_rwlock_destroy(&a->lock);
 	free(a);
@@ -76,7 +69,7 @@ int api_set_token(struct api *a, const char *token, struct err *e)
 	old = a->token;
 	a->token = copy;
 	pthread_rwlock_unlock(&a->lock);
-	wipe(old);
+	wipe_free(old);
 	return 0;
 }
 

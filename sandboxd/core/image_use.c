@@ -17,20 +17,13 @@
 
 #define LOOK_MS 200 /* between two questions whether the asker has gone */
 
-static void wipe(char *s)
-{
-	if (s)
-		explicit_bzero(s, strlen(s));
-	free(s);
-}
-
 static void install_free(struct install *in)
 {
 	image_data_clear(in->core, &in->data);
 	free(in->ref);
 	free(in->known);
 	free(in->login_registry);
-	wipe(in->login_auth);
+	wipe_free(in->login_auth);
 	free(in);
 }
 
@@ -53,7 +46,7 @@ static int copy_login(struct install *in, const struct registry_login_body *l, s
 	if (len >= 0)
 		in->login_auth = base64_encode(plain, (size_t)len);
 	if (len >= 0)
-		wipe(plain);
+		wipe_free(plain);
 	return in->login_registry && in->login_auth ? 0 : err_oom(e);
 }
 
