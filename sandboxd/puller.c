@@ -4,39 +4,21 @@
 #include "common/base/log.h"
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
+#include "sandboxd/helper.h"
 #include "sandboxd/pull/pull.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define READY_MS 10000
 
-static void child(const char *program, char *const argv[], int sock, int state)
-{
-	static char *const env[] = { (char *)(uintptr_t) "PATH=/usr/bin:/bin", NULL };
-	sigset_t none;
-	int s = fcntl(sock, F_DUPFD_CLOEXEC, 10), d = fcntl(state, F_DUPFD_CLOEXEC, 10);
-
-	setsid();
-	signal(SIGPIPE, SIG_DFL);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	if (dup2(s, PULL_FD_FRONT) < 0 || dup2(d, PULL_FD_STATE) < 0)
-		_exit(126);
-	close_range(PULL_FD_STATE + 1, ~0u, 0);
-	execve(program, argv, env);
-	dprintf(STDERR_FILENO, "sandboxd: cannot start %s: %m\n", program);
-	_exit(127);
-}
+_Static_assert(HELPER_FD_FRONT == PULL_FD_FRONT && HELPER_FD_STATE == PULL_FD_STATE,
+	"sbx-pull finds its descriptors");
 
 /* It says so when its small world stands. */
 static bool is_ready(int fd)
@@ -50,27 +32,28 @@ static bool is_ready(int fd)
 
 static int start(const struct puller_conf *conf, const char *program)
 {
+	static char *const env[] = { (char *)(uintptr_t) "PATH=/usr/bin:/bin", NULL };
 	char uid[16], gid[16], stall[16];
 	const char *argv[] = { "sbx-pull", uid, gid, conf->state_dir, stall,
 		conf->allow_private ? "p" : "-", NULL };
-	int pair[2], status;
+	const struct helper h = {
+		.program = program, .argv = argv, .env = env, .state_dirfd = conf->state_dirfd
+	};
+	int sock, status;
 	pid_t pid;
 
 	snprintf(uid, sizeof(uid), "%u", conf->uid);
 	snprintf(gid, sizeof(gid), "%u", conf->gid);
 	snprintf(stall, sizeof(stall), "%d", conf->stall_secs);
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+	pid = helper_start(&h, &sock);
+	if (pid < 0)
 		return -1;
-	pid = fork();
-	if (pid == 0)
-		child(program, (char *const *)(uintptr_t)argv, pair[1], conf->state_dirfd);
-	close(pair[1]);
-	if (pid > 0) /* goes on in a child of its own */
-		while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-			;
-	if (pid > 0 && is_ready(pair[0]))
-		return pair[0];
-	close(pair[0]);
+	/* goes on in a child of its own */
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (is_ready(sock))
+		return sock;
+	close(sock);
 	return -1;
 }
 
