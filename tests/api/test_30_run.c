@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* POST …/run over a real socket: node contract 11.1, 11.2, suite items 9-13, cases RUN-1 to RUN-6.
  */
-#include "tests/support/test.h"
 
 #include "common/json/json.h"
-#include "tests/support/rig.h"
+#include "tests/support/suite.h"
 
 #include <fcntl.h>
 #include <ftw.h>
@@ -14,21 +13,6 @@
 
 static struct rig *rig;
 static const char *id;
-
-static int setup(void **state)
-{
-	(void)state;
-	rig = rig_new(NULL);
-	id = rig_sandbox(rig, NULL);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	rig_free(rig);
-	return 0;
-}
 
 static int64_t now_ms(void)
 {
@@ -443,6 +427,5 @@ int main(void)
 		cmocka_unit_test(values_and_input_of_a_run_are_kept_nowhere),
 	};
 
-	cmocka_set_test_filter(getenv("T"));
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return run_suite(tests, NULL, &rig, &id);
 }

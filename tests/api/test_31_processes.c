@@ -1,27 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Background processes: start, list, get, input, signals, names (node
  * contract 11.3, 11.4, 11.6, 11.7; suite items 14-16; cases RUN-5, TTY-1). */
-#include "tests/support/test.h"
-
-#include "tests/support/rig.h"
+#include "tests/support/suite.h"
 
 static struct rig *rig;
 static const char *id;
-
-static int setup(void **state)
-{
-	(void)state;
-	rig = rig_new(NULL);
-	id = rig_sandbox(rig, NULL);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	rig_free(rig);
-	return 0;
-}
 
 static json_int_t start(const char *body)
 {
@@ -371,6 +354,5 @@ int main(void)
 		cmocka_unit_test(processes_outlive_a_restart_of_the_server),
 	};
 
-	cmocka_set_test_filter(getenv("T"));
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return run_suite(tests, NULL, &rig, &id);
 }

@@ -1,31 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* Output as NDJSON and as bytes (node contract 11.5; addition output_range; suite items 14-16;
  * cases RUN-3, TTY-2, TTY-3, LIF-4). */
-#include "tests/support/test.h"
 
 #include "common/json/json.h"
-#include "tests/support/rig.h"
+#include "tests/support/suite.h"
 
 #include <sys/socket.h>
 #include <time.h>
 
 static struct rig *rig;
 static const char *id;
-
-static int setup(void **state)
-{
-	(void)state;
-	rig = rig_new(NULL);
-	id = rig_sandbox(rig, NULL);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	rig_free(rig);
-	return 0;
-}
 
 static json_int_t start(const char *box, const char *body)
 {
@@ -374,6 +358,5 @@ int main(void)
 		cmocka_unit_test(what_is_there_of_a_running_process_is_answered_at_once),
 	};
 
-	cmocka_set_test_filter(getenv("T"));
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return run_suite(tests, NULL, &rig, &id);
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Attach over a real socket (node contract 12, suite item 34, check 28.10, case TTY-1). */
-#include "tests/support/test.h"
-
-#include "tests/support/rig.h"
+#include "tests/support/suite.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -13,21 +11,6 @@
 
 static struct rig *rig;
 static const char *id;
-
-static int setup(void **state)
-{
-	(void)state;
-	rig = rig_new(NULL);
-	id = rig_sandbox(rig, NULL);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	rig_free(rig);
-	return 0;
-}
 
 static json_int_t start(const char *body)
 {
@@ -414,6 +397,5 @@ int main(void)
 		cmocka_unit_test(refusals_come_before_the_switch),
 	};
 
-	cmocka_set_test_filter(getenv("T"));
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return run_suite(tests, NULL, &rig, &id);
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Whole files over a real socket: node contract 13, suite items 17 and 18, cases FIL-1 to FIL-4. */
-#include "tests/support/test.h"
-
-#include "tests/support/rig.h"
+#include "tests/support/suite.h"
 
 #include <unistd.h>
 
@@ -10,21 +8,6 @@
 
 static struct rig *rig;
 static const char *id;
-
-static int setup(void **state)
-{
-	(void)state;
-	rig = rig_new(NULL);
-	id = rig_sandbox(rig, NULL);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	rig_free(rig);
-	return 0;
-}
 
 static const char *file(const char *path)
 {
@@ -424,6 +407,5 @@ int main(void)
 		tests[n++] = (struct CMUnitTest){ .name = ranges[i].name,
 			.test_func = check_range,
 			.initial_state = (void *)(uintptr_t)&ranges[i] };
-	cmocka_set_test_filter(getenv("T"));
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return run_suite(tests, NULL, &rig, &id);
 }

@@ -1,26 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The additions for mounts over a real socket: attributes, listings, handles, batches. */
-#include "tests/support/test.h"
-
-#include "tests/support/rig.h"
+#include "tests/support/suite.h"
 
 static struct rig *rig;
 static const char *id;
-
-static int setup(void **state)
-{
-	(void)state;
-	rig = rig_new(NULL);
-	id = rig_sandbox(rig, NULL);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	rig_free(rig);
-	return 0;
-}
 
 static const char *fs(const char *rest)
 {
@@ -410,6 +393,5 @@ int main(void)
 		tests[n++] = (struct CMUnitTest){ .name = bad_ops[i].name,
 			.test_func = check_bad_ops,
 			.initial_state = (void *)(uintptr_t)&bad_ops[i] };
-	cmocka_set_test_filter(getenv("T"));
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return run_suite(tests, NULL, &rig, &id);
 }

@@ -2,8 +2,7 @@
 /* sbx-fs/1 through the whole server: what is refused and in which order; that every operation has the
  * same result as its plain request; what counts as use and what is logged; who ends it. */
 #include "tests/support/fsc.h"
-#include "tests/support/rig.h"
-#include "tests/support/test.h"
+#include "tests/support/suite.h"
 
 #include "common/sys/fd.h"
 
@@ -20,21 +19,6 @@
 
 static struct rig *rig;
 static const char *id;
-
-static int setup(void **state)
-{
-	(void)state;
-	rig = rig_new(NULL);
-	id = rig_sandbox(rig, NULL);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	rig_free(rig);
-	return 0;
-}
 
 /* One try; 101: *c is ready for the hello. */
 static int try(const char *ref, const char *headers, struct fsc *c)
@@ -640,6 +624,5 @@ int main(void)
 		cmocka_unit_test(handles_live_over_a_stop_of_the_server),
 	};
 
-	cmocka_set_test_filter(getenv("T"));
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return run_suite(tests, NULL, &rig, &id);
 }

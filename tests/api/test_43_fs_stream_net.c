@@ -2,8 +2,7 @@
 /* sbx-fs/1 from the network: over TCP and over TLS the same frames arrive, whole and in both
  * directions, and the worker never gets a socket of the network. */
 #include "tests/support/fsc.h"
-#include "tests/support/rig.h"
-#include "tests/support/test.h"
+#include "tests/support/suite.h"
 
 #include "sandboxd/api/server.h"
 
@@ -168,25 +167,9 @@ static void over_tls(void **state)
 	speak(true);
 }
 
-static int setup(void **state)
-{
-	(void)state;
-	rig = rig_new(NULL);
-	id = rig_sandbox(rig, NULL);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	rig_free(rig);
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(over_tcp), cmocka_unit_test(over_tls) };
 
-	cmocka_set_test_filter(getenv("T"));
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return run_suite(tests, NULL, &rig, &id);
 }

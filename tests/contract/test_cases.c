@@ -21,8 +21,7 @@
  * - 28.13: contract/test_export, linux/72_export; 28.14: api/test_21_lifecycle
  * - 28.15: contract/test_life, linux/71_volumes
  * - 28.16: api/test_90_restart, contract/test_sleep, linux/70_snapshots */
-#include "tests/support/rig.h"
-#include "tests/support/test.h"
+#include "tests/support/suite.h"
 
 #include <time.h>
 #include <unistd.h>
@@ -32,22 +31,6 @@ static struct rig *rig;
 static const char policy[] =
 	"{\"network\":{\"default\":{\"mode\":\"allowlist\",\"allow\":[\"github.com\",\"pypi.org\"]},"
 	"\"ceiling\":\"allowlist\",\"may_allow\":[\"*.example.com\",\"registry.npmjs.org\"]}}";
-
-static int start(void **state)
-{
-	static const struct rig_conf conf = { .linux_backend = true, .policy = policy };
-
-	(void)state;
-	rig = rig_new(&conf);
-	return 0;
-}
-
-static int stop(void **state)
-{
-	(void)state;
-	rig_free(rig);
-	return 0;
-}
 
 /* --- NET-1 ----------------------------------------------------------------------------------- */
 
@@ -307,6 +290,7 @@ static void a_file_of_64_mib_passes_and_one_byte_more_does_not(void **state)
 
 int main(void)
 {
+	static const struct rig_conf conf = { .linux_backend = true, .policy = policy };
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_worked_examples_hold_for_a_client),
 		cmocka_unit_test(an_entry_that_is_no_name_is_refused_and_never_changed),
@@ -317,10 +301,5 @@ int main(void)
 		cmocka_unit_test(a_file_of_64_mib_passes_and_one_byte_more_does_not),
 	};
 
-	if (rig_linux_missing()) {
-		printf("# skipped: %s\n", rig_linux_missing());
-		return 0;
-	}
-	cmocka_set_test_filter(getenv("T"));
-	return cmocka_run_group_tests(tests, start, stop);
+	return run_suite(tests, &conf, &rig, NULL);
 }

@@ -3,8 +3,7 @@
  * collectors are on loopback, which the server is told to allow; what is refused without that, and
  * names and TLS, are tests/linux/72_export.bats. Skipped when not root. */
 #include "tests/support/collector.h"
-#include "tests/support/rig.h"
-#include "tests/support/test.h"
+#include "tests/support/suite.h"
 
 #include <ftw.h>
 #include <sys/stat.h>
@@ -13,25 +12,6 @@
 #define X "zq7secret"
 
 static struct rig *rig;
-
-static int start(void **state)
-{
-	static const char *const args[] = { "--metrics-export-allow-private", NULL };
-	static const struct rig_conf conf = { .linux_backend = true,
-		.policy = "{\"limits\":{\"min_metrics_export_secs\":1}}",
-		.args = args };
-
-	(void)state;
-	rig = rig_new(&conf);
-	return 0;
-}
-
-static int stop(void **state)
-{
-	(void)state;
-	rig_free(rig);
-	return 0;
-}
 
 /* --- small words ----------------------------------------------------------------------------- */
 
@@ -485,6 +465,10 @@ static void values_are_nowhere_and_go_with_the_sandbox(void **state)
 
 int main(void)
 {
+	static const char *const args[] = { "--metrics-export-allow-private", NULL };
+	static const struct rig_conf conf = { .linux_backend = true,
+		.policy = "{\"limits\":{\"min_metrics_export_secs\":1}}",
+		.args = args };
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(pushes_arrive_one_sample_each),
 		cmocka_unit_test(every_manner_of_answer_and_none_delays_another),
@@ -493,12 +477,6 @@ int main(void)
 		cmocka_unit_test(asleep_it_pushes_nothing),
 		cmocka_unit_test(values_are_nowhere_and_go_with_the_sandbox),
 	};
-	const char *missing = rig_linux_missing();
 
-	if (missing) {
-		printf("1..1\nok 1 - exports # skip %s\n", missing);
-		return 0;
-	}
-	cmocka_set_test_filter(getenv("T"));
-	return cmocka_run_group_tests(tests, start, stop);
+	return run_suite(tests, &conf, &rig, NULL);
 }

@@ -2,8 +2,7 @@
 /* sbx-fs/1 on real sandboxes: sleep and waking, changes that a guest makes on each kind of mount,
  * the death of the worker. Skipped when not root. */
 #include "tests/support/fsc.h"
-#include "tests/support/rig.h"
-#include "tests/support/test.h"
+#include "tests/support/suite.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,22 +14,6 @@
 #define BACK    "Sandbox-Background: 1\r\n"
 
 static struct rig *rig;
-
-static int start(void **state)
-{
-	static const struct rig_conf conf = { .linux_backend = true };
-
-	(void)state;
-	rig = rig_new(&conf);
-	return 0;
-}
-
-static int stop(void **state)
-{
-	(void)state;
-	rig_free(rig);
-	return 0;
-}
 
 static int try(const char *ref, const char *headers, struct fsc *c)
 {
@@ -228,7 +211,7 @@ static void a_killed_worker_ends_stream_and_sandbox(void **state)
 
 int main(void)
 {
-	const char *missing = rig_linux_missing();
+	static const struct rig_conf conf = { .linux_backend = true };
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(suspending_cuts_and_refuses),
 		cmocka_unit_test(an_open_stream_lets_it_fall_asleep_and_opening_wakes_it),
@@ -236,10 +219,5 @@ int main(void)
 		cmocka_unit_test(a_killed_worker_ends_stream_and_sandbox),
 	};
 
-	if (missing) {
-		printf("ok 1 - all # SKIP %s\n", missing);
-		return 0;
-	}
-	cmocka_set_test_filter(getenv("T"));
-	return cmocka_run_group_tests(tests, start, stop);
+	return run_suite(tests, &conf, &rig, NULL);
 }

@@ -2,8 +2,7 @@
 /* Lives of real sandboxes (node contract 8.7, 10, 25; 27 rows 30 to 33; 28 rows 6, 8 and 15; cases
  * LIF-1 to LIF-4): what a failed create leaves, races for a name, what is use and what is not, ends
  * and what outlives them. Skipped when not root. */
-#include "tests/support/rig.h"
-#include "tests/support/test.h"
+#include "tests/support/suite.h"
 
 #include <dirent.h>
 #include <pthread.h>
@@ -11,22 +10,6 @@
 #include <unistd.h>
 
 static struct rig *rig;
-
-static int start(void **state)
-{
-	static const struct rig_conf conf = { .linux_backend = true };
-
-	(void)state;
-	rig = rig_new(&conf);
-	return 0;
-}
-
-static int stop(void **state)
-{
-	(void)state;
-	rig_free(rig);
-	return 0;
-}
 
 static bool has_ended(void *id)
 {
@@ -387,6 +370,7 @@ static void the_same_name_a_moment_later(void **state)
 
 int main(void)
 {
+	static const struct rig_conf conf = { .linux_backend = true };
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(of_many_for_one_name_one_wins),
 		cmocka_unit_test(of_two_renames_to_one_name_one_wins),
@@ -398,10 +382,5 @@ int main(void)
 		cmocka_unit_test(the_same_name_a_moment_later),
 	};
 
-	if (rig_linux_missing()) {
-		printf("ok 1 - all # SKIP %s\n", rig_linux_missing());
-		return 0;
-	}
-	cmocka_set_test_filter(getenv("T"));
-	return cmocka_run_group_tests(tests, start, stop);
+	return run_suite(tests, &conf, &rig, NULL);
 }

@@ -3,8 +3,7 @@
  * held against what the sandbox was made to use and what the kernel's groups say. One server, and
  * sandboxes that are watched at the same time, as every sample takes five seconds. Skipped when not
  * root. */
-#include "tests/support/rig.h"
-#include "tests/support/test.h"
+#include "tests/support/suite.h"
 
 #include "sandboxd/priv/box.h"
 
@@ -15,22 +14,6 @@
 #define MIB (1024 * 1024)
 
 static struct rig *rig;
-
-static int start(void **state)
-{
-	static const struct rig_conf conf = { .linux_backend = true };
-
-	(void)state;
-	rig = rig_new(&conf);
-	return 0;
-}
-
-static int stop(void **state)
-{
-	(void)state;
-	rig_free(rig);
-	return 0;
-}
 
 /* --- small words ----------------------------------------------------------------------------- */
 
@@ -420,6 +403,7 @@ static void what_is_asked_for_wrongly_is_refused(void **state)
 
 int main(void)
 {
+	static const struct rig_conf conf = { .linux_backend = true };
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(processor_time_is_what_the_kernel_counts),
 		cmocka_unit_test(memory_disk_and_processes_are_what_was_used),
@@ -429,12 +413,6 @@ int main(void)
 		cmocka_unit_test(a_restart_begins_anew),
 		cmocka_unit_test(what_is_asked_for_wrongly_is_refused),
 	};
-	const char *missing = rig_linux_missing();
 
-	if (missing) {
-		printf("1..1\nok 1 - metrics # skip %s\n", missing);
-		return 0;
-	}
-	cmocka_set_test_filter(getenv("T"));
-	return cmocka_run_group_tests(tests, start, stop);
+	return run_suite(tests, &conf, &rig, NULL);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Pools (node contract 25, 26.4): filled, counted, taken by what fits and by nothing else, unseen
  * until then, gone with the server. Skipped when not root. */
-#include "tests/support/rig.h"
-#include "tests/support/test.h"
+#include "tests/support/suite.h"
 
 #include <dirent.h>
 #include <time.h>
@@ -13,22 +12,6 @@
 	"{\"defaults\":{\"cpus\":0.5,\"memory_mb\":192,\"disk_mb\":300},\"pools\":[{\"size\":3}]}"
 
 static struct rig *rig;
-
-static int start(void **state)
-{
-	static const struct rig_conf conf = { .linux_backend = true, .policy = POLICY };
-
-	(void)state;
-	rig = rig_new(&conf);
-	return 0;
-}
-
-static int stop(void **state)
-{
-	(void)state;
-	rig_free(rig);
-	return 0;
-}
 
 static json_int_t pooled(void)
 {
@@ -280,6 +263,7 @@ static void a_pool_that_cannot_be_filled_is_in_nobodys_way(void **state)
 
 int main(void)
 {
+	static const struct rig_conf conf = { .linux_backend = true, .policy = POLICY };
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(it_fills_and_counts_and_nobody_sees_it),
 		cmocka_unit_test(a_create_that_fits_takes_one_and_makes_it_its_own),
@@ -293,10 +277,5 @@ int main(void)
 		cmocka_unit_test(a_pool_that_cannot_be_filled_is_in_nobodys_way),
 	};
 
-	if (rig_linux_missing()) {
-		printf("ok 1 - all # SKIP %s\n", rig_linux_missing());
-		return 0;
-	}
-	cmocka_set_test_filter(getenv("T"));
-	return cmocka_run_group_tests(tests, start, stop);
+	return run_suite(tests, &conf, &rig, NULL);
 }

@@ -2,8 +2,7 @@
 /* Sleep and waking on real sandboxes (node contract 10.2, 10.3, 15; 27 row 35; 28 rows 7 and 8):
  * what the guest kept, who may wake it, races, and a server that dies meanwhile. Skipped when not
  * root. */
-#include "tests/support/rig.h"
-#include "tests/support/test.h"
+#include "tests/support/suite.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -12,22 +11,6 @@
 #include <unistd.h>
 
 static struct rig *rig;
-
-static int start(void **state)
-{
-	static const struct rig_conf conf = { .linux_backend = true };
-
-	(void)state;
-	rig = rig_new(&conf);
-	return 0;
-}
-
-static int stop(void **state)
-{
-	(void)state;
-	rig_free(rig);
-	return 0;
-}
 
 /* --- small words ----------------------------------------------------------------------------- */
 
@@ -804,6 +787,7 @@ static void a_server_that_keeps_none_ends_those_asleep_too(void **state)
 
 int main(void)
 {
+	static const struct rig_conf conf = { .linux_backend = true };
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_suspend_keeps_the_sandbox),
 		cmocka_unit_test(after_the_exit_line_a_suspend_is_possible),
@@ -830,10 +814,5 @@ int main(void)
 		cmocka_unit_test(a_server_that_keeps_none_ends_those_asleep_too),
 	};
 
-	if (rig_linux_missing()) {
-		printf("ok 1 - all # SKIP %s\n", rig_linux_missing());
-		return 0;
-	}
-	cmocka_set_test_filter(getenv("T"));
-	return cmocka_run_group_tests(tests, start, stop);
+	return run_suite(tests, &conf, &rig, NULL);
 }

@@ -2,8 +2,7 @@
 /* Tunnels to real sandboxes (node contract 14; 27 row 39; 28 row 11; 29.2 rows 9 to 11; case
  * RES-1): what is refused and in which order, both half-closes, what an open one keeps awake, and
  * who closes it. */
-#include "tests/support/rig.h"
-#include "tests/support/test.h"
+#include "tests/support/suite.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -14,22 +13,6 @@
 #define BACKGROUND "Sandbox-Background: 1\r\n"
 
 static struct rig *rig;
-
-static int start(void **state)
-{
-	static const struct rig_conf conf = { .linux_backend = true };
-
-	(void)state;
-	rig = rig_new(&conf);
-	return 0;
-}
-
-static int stop(void **state)
-{
-	(void)state;
-	rig_free(rig);
-	return 0;
-}
 
 static bool is_asleep(void *id)
 {
@@ -260,6 +243,7 @@ static void a_suspend_and_an_end_close_what_is_open(void **state)
 
 int main(void)
 {
+	static const struct rig_conf conf = { .linux_backend = true };
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_wrong_is_said_before_the_switch),
 		cmocka_unit_test(the_clients_end_is_passed_on_and_the_answer_comes_back),
@@ -269,10 +253,5 @@ int main(void)
 		cmocka_unit_test(a_suspend_and_an_end_close_what_is_open),
 	};
 
-	if (rig_linux_missing()) {
-		printf("ok 1 - all # SKIP %s\n", rig_linux_missing());
-		return 0;
-	}
-	cmocka_set_test_filter(getenv("T"));
-	return cmocka_run_group_tests(tests, start, stop);
+	return run_suite(tests, &conf, &rig, NULL);
 }
