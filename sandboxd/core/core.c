@@ -19,9 +19,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -68,6 +70,19 @@ static void set_caps(struct core *c, const bool host[CAP_COUNT])
 	c->caps[CAP_AUDIT] = c->audit != NULL;
 }
 
+/* Asks ext4 to treat the folders below as unrelated to each other (chattr +T): it then puts their files into
+ * different block groups, and does not walk over the inodes of all the sandboxes that have just ended whenever
+ * it gives one to the next. Other file systems do not know the flag. */
+static void spread_children(int dirfd)
+{
+	int flags = 0;
+
+	if (ioctl(dirfd, FS_IOC_GETFLAGS, &flags) == 0 && !(flags & FS_TOPDIR_FL)) {
+		flags |= FS_TOPDIR_FL;
+		(void)ioctl(dirfd, FS_IOC_SETFLAGS, &flags);
+	}
+}
+
 static int open_state(struct core *c, const struct core_conf *conf, struct err *e)
 {
 	struct stat st;
@@ -84,6 +99,7 @@ static int open_state(struct core *c, const struct core_conf *conf, struct err *
 		openat(conf->state_dirfd, "run", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (c->run_dirfd < 0)
 		return err_sys(e, errno, "run folder in \"%s\"", conf->state_dir);
+	spread_children(c->run_dirfd);
 	return store_open(conf->state_dir, &c->store, e);
 }
 

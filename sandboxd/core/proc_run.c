@@ -56,6 +56,16 @@ static enum outcome wait_exit(struct proc *p, int64_t until_ms, bool (*gone)(voi
 	return r;
 }
 
+/* A short command is over when its start is answered: then the spool says so, and this thread need not wait
+ * until the one that reads the news has got to it. */
+static void look_once(struct proc *p)
+{
+	struct spool_head h;
+
+	if (spool_head_read(p, &h) == 0 && h.state == SPOOL_EXITED)
+		proc_note_exit(p->sandbox, p->num);
+}
+
 /* Everything the process has started dies; the exit is waited for, so that the answer holds all
  * that was written, but not for ever. */
 static void end_tree(struct proc *p, bool timed_out)
@@ -117,6 +127,7 @@ int proc_run(struct sandbox *s, const struct process_body *body, bool (*gone)(vo
 		return -1;
 	if (body->timeout_secs > 0 && body->timeout_secs < TIMEOUT_MAX_SECS)
 		until_ms = clock_mono_ms() + body->timeout_secs * 1000;
+	look_once(p);
 	r = wait_exit(p, until_ms, gone, arg);
 	if (r != EXITED)
 		end_tree(p, r == EXPIRED);

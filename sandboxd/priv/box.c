@@ -10,6 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The file of a record that was dropped, which the next one takes over: ext4 walks over every inode that was
+ * freed in the last seconds before it gives out a new one, which sandboxes that come and go pay for. */
+#define SPARE ".spare"
+
 void box_group(char name[BOX_NAME_MAX], uint32_t block)
 {
 	snprintf(name, BOX_NAME_MAX, "n%u", block);
@@ -40,16 +44,23 @@ int record_write(int boxes, const char *id, const struct record *b)
 	int r;
 
 	snprintf(tmp, sizeof(tmp), ".%s", id);
-	_cleanup_close_ int fd =
-		openat(boxes, tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	(void)renameat(boxes, SPARE, boxes, tmp);
+	_cleanup_close_ int fd = openat(boxes, tmp, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
 	r = fd_write_full(fd, b, sizeof(*b));
+	if (r == 0 && ftruncate(fd, sizeof(*b)) < 0)
+		r = -errno;
 	if (r == 0 && renameat(boxes, tmp, boxes, id) < 0)
 		r = -errno;
 	if (r < 0)
 		(void)unlinkat(boxes, tmp, 0);
 	return r;
+}
+
+int record_drop(int boxes, const char *id)
+{
+	return renameat(boxes, id, boxes, SPARE) < 0 && errno != ENOENT ? -errno : 0;
 }
 
 bool record_alive(const struct record *b, const char *boot)

@@ -28,8 +28,8 @@ static void clear_files(const struct build_env *env, const char *id)
 	if (r < 0)
 		fprintf(stderr, "<warn> sbx-priv: disk area of %s stays: %s\n", id, strerror(-r));
 	/* The record last: as long as anything is left, the next sweep finds it. */
-	if (unlinkat(env->boxes, id, 0) < 0 && errno != ENOENT)
-		fprintf(stderr, "<warn> sbx-priv: record of %s stays: %s\n", id, strerror(errno));
+	if ((r = record_drop(env->boxes, id)) < 0)
+		fprintf(stderr, "<warn> sbx-priv: record of %s stays: %s\n", id, strerror(-r));
 }
 
 static void clear_away(const struct build_env *env, const struct janitor_job *c)
