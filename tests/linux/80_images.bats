@@ -324,17 +324,17 @@ x
 }
 
 @test "the tool sees nothing of the host and knows no secret" {
+	server_stop
+	server_start --registry-allow-private --pull-stall-secs 60
 	mkdir -p "$D/priv"
 	[ -s "$D/priv.port" ] || { cp -r "$D/reg/good" "$D/priv/good"; registry "$D/priv" login; }
+	rm -f "$D/priv/stalled"
 	echo stall >"$D/priv/mode"
 	P=localhost:$(cat "$D/priv.port")
 	js POST /sandboxes "{\"image\":\"$P/good:2\",\"registry_login\":{\"registry\":\"$P\",\"username\":\"alice\",\"password\":\"secret 1\"}}" >"$D/answer" &
 	asker=$!
-	skopeo=
-	for _ in $(seq 200); do
-		skopeo=$(pgrep -u "$(stat -c %u "$D/state")" -x skopeo | head -n1) && [ -n "$skopeo" ] && grep -q stall <(tr '\0' ' ' </proc/$skopeo/cmdline; echo stall) && break
-		sleep 0.02
-	done
+	wait_for test -e "$D/priv/stalled" # the one that waits now for the rest of a blob, not one that only asks
+	skopeo=$(pgrep -u "$(stat -c %u "$D/state")" -f "^[^ ]*skopeo .*good" | head -n1)
 	[ -n "$skopeo" ]
 	for set in CapPrm CapEff CapBnd; do is "$(awk -v k=$set: '$1==k{print $2}' /proc/$skopeo/status)" 0000000000000000; done
 	is "$(awk '$1=="NoNewPrivs:"{print $2}' /proc/$skopeo/status)" 1
@@ -342,9 +342,13 @@ x
 	for ns in net mnt pid ipc; do [ "$(readlink /proc/$skopeo/ns/$ns)" != "$(readlink /proc/self/ns/$ns)" ]; done
 	is "$(nsenter -t "$skopeo" -n ip -o link | wc -l)" 1
 	is "$(nsenter -t "$skopeo" -m ls -A "$D/state" 2>/dev/null)" ""
-	wait "$asker" || true
 	rm -f "$D/priv/mode"
+	kill "$skopeo"
+	wait "$asker" || true
+	grep -q '"error"' "$D/answer"
 	is "$(ls "$D/state/pull")" ""
+	server_stop
+	server_start --registry-allow-private --pull-stall-secs 3
 }
 
 @test "a kill at every point of an install: records and disk agree, and it works afterwards" {

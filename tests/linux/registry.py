@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: MIT
 """registry.py ROOT PORTFILE [MODE]: a registry on a loopback port that serves the OCI layouts below ROOT (ROOT/NAME is
 the repository NAME, every tag is its index's first entry). Writes its port to PORTFILE, and each request to
-ROOT/requests. Modes: plain; login (alice, "secret 1"); stall (a blob stops in the middle); lie (a byte of each big blob
-is wrong); lie_manifest; endless (a blob never ends); gone (every blob is 404); redirect URL (blobs are elsewhere)."""
+ROOT/requests. Modes: plain; login (alice, "secret 1"); stall (a blob stops in the middle: then ROOT/stalled appears);
+lie (a byte of each big blob is wrong); lie_manifest; endless (a blob never ends); gone (every blob is 404); redirect URL
+(blobs are elsewhere)."""
 import base64, hashlib, http.server, json, os, sys, time
 
 ROOT, PORTFILE = sys.argv[1], sys.argv[2]
@@ -96,6 +97,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(data[:1000])
             self.wfile.flush()
+            open(os.path.join(ROOT, "stalled"), "w").close()
             while True:
                 if m == "endless":
                     self.wfile.write(bytes(1 << 20))
