@@ -13,6 +13,7 @@
 #include <stdbool.h>
 
 #define BROKER_SPARES   4     /* sandboxes kept ready in the shape that was asked for last */
+#define BROKER_SHAPES   3     /* shapes of which at least one is kept ready */
 #define BROKER_BUILDING 3     /* of which so many are made at the same time */
 #define BROKER_END_MS   10000 /* a killed sandbox that is not gone by then is an error */
 
@@ -69,6 +70,10 @@ struct pool {
 	int size; /* 0: there is none */
 	int64_t not_before_ms, wait_ms; /* after a failure */
 };
+struct usual {
+	struct build_shape shape; /* without a chain: none */
+	bool again;               /* asked for more than once */
+};
 struct broker {
 	struct build_env env;
 	struct pool pools[POOLS_MAX];
@@ -76,7 +81,7 @@ struct broker {
 	int janitor; /* socket to the process that clears away what has ended */
 	enum { PHASE_SETUP, PHASE_RUN } phase;
 	struct box_blocks blocks;
-	struct build_shape shape; /* of the spares; no chain until one is known */
+	struct usual usual[BROKER_SHAPES]; /* the last one asked for first */
 	struct keep *keep;
 	struct keep_nums layers, volumes; /* that the coming sweep spares */
 	struct job *jobs;
@@ -109,6 +114,15 @@ int64_t broker_now_ms(void);
 #include "sandboxd/priv/ops.def"
 #undef OP
 
+/* shapes that are usual (usual.c) */
+void usual_asked(struct broker *b, const struct build_shape *s);
+/* Before anything was asked for. */
+void usual_expect(struct broker *b, const struct build_shape *s);
+bool usual_wants(const struct broker *b, const struct build_shape *s);
+/* A shape of which one more is to be kept ready; NULL: none. */
+const struct build_shape *usual_lacking(const struct broker *b);
+void usual_failed(struct broker *b, const struct build_shape *s);
+void usual_forget_layer(struct broker *b, uint32_t num);
 /* pools (pools.c) */
 bool pools_want(const struct broker *b, const struct build_shape *shape);
 /* A shape of which one more is wanted now; NULL: none. */
@@ -129,6 +143,7 @@ void creates_refill(struct broker *b);
 void creates_stop(struct broker *b); /* the broker ends: unclaimed sandboxes go */
 /* Takes a request back that is still being built: the create fails, the sandbox becomes a spare. */
 void creates_cancel(struct broker *b, const char *id);
+bool creates_stand_on(const struct build_shape *s, uint32_t num);
 /* This layer goes: no spare sandbox stands on it any more. */
 void creates_forget_layer(struct broker *b, uint32_t num);
 int creates_probe(struct broker *b, uint64_t tag);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Creates: a spare sandbox of the right shape is claimed, else one is built first. Spares are kept of the
- * shape that was asked for last, and of those that the operator wants ready (pools.c). */
+ * shapes that were asked for lately (usual.c), and of those that the operator wants ready (pools.c). */
 #include "sandboxd/priv/broker.h"
 
 #include "common/sys/fd.h"
@@ -118,8 +118,7 @@ static void failed(struct broker *b, struct job *j)
 		probe_result(b, j);
 		return;
 	}
-	if (creates_same_shape(&j->shape, &b->shape))
-		b->shape = (struct build_shape){ 0 }; /* do not try again and again */
+	usual_failed(b, &j->shape); /* do not try again and again */
 	if (j->wanted) {
 		broker_answer(b, j->op, j->tag, &j->fail, NULL);
 	} else {
@@ -213,22 +212,17 @@ void creates_count(const struct broker *b, const struct build_shape *shape,
 static void drop_other_spares(struct broker *b)
 {
 	for (struct job *j = b->jobs; j; j = j->next)
-		if (is_spare(j) && j->step == STEP_SPARE && !creates_same_shape(&j->shape, &b->shape) &&
+		if (is_spare(j) && j->step == STEP_SPARE && !usual_wants(b, &j->shape) &&
 			!pools_want(b, &j->shape))
 			forget_unclaimed(b, j);
 }
 
-/* The usual shape comes first; a pool is filled when nobody waits for a sandbox. */
+/* The usual shapes come first; a pool is filled when nobody waits for a sandbox. */
 static const struct build_shape *next_spare(const struct broker *b, bool waited_for)
 {
-	struct creates_count n;
+	const struct build_shape *s = usual_lacking(b);
 
-	if (build_shape_known(&b->shape)) {
-		creates_count(b, &b->shape, &n);
-		if (n.ready + n.building < BROKER_SPARES)
-			return &b->shape;
-	}
-	return waited_for ? NULL : pools_lacking(b);
+	return s || waited_for ? s : pools_lacking(b);
 }
 
 void creates_refill(struct broker *b)
@@ -351,7 +345,7 @@ void op_create(struct broker *b, const struct priv_req *q, int fd)
 		return;
 	}
 	if (s.nvolumes == 0) /* others with the same volumes are not to be expected */
-		b->shape = s;
+		usual_asked(b, &s);
 	fill(j, q);
 	if (j->step == STEP_SPARE)
 		claim_it(b, j);
@@ -371,7 +365,7 @@ void creates_cancel(struct broker *b, const char *id)
 	}
 }
 
-static bool stands_on(const struct build_shape *s, uint32_t num)
+bool creates_stand_on(const struct build_shape *s, uint32_t num)
 {
 	for (uint32_t i = 0; i < s->nchain; i++)
 		if (s->chain[i] == num)
@@ -381,20 +375,22 @@ static bool stands_on(const struct build_shape *s, uint32_t num)
 
 void creates_forget_layer(struct broker *b, uint32_t num)
 {
-	if (stands_on(&b->shape, num))
-		b->shape = (struct build_shape){ 0 };
+	usual_forget_layer(b, num);
 	for (struct job *j = b->jobs; j; j = j->next)
-		if (is_spare(j) && j->step == STEP_SPARE && stands_on(&j->shape, num))
+		if (is_spare(j) && j->step == STEP_SPARE && creates_stand_on(&j->shape, num))
 			forget_unclaimed(b, j);
 }
 
 void op_expect(struct broker *b, const struct priv_req *q, int fd)
 {
+	struct build_shape s;
 	struct fail f = { 0 };
 
 	(void)fd;
-	if (creates_check_shape(q, &f) == 0 && !build_shape_known(&b->shape))
-		creates_shape_of(&b->shape, q);
+	if (creates_check_shape(q, &f) == 0) {
+		creates_shape_of(&s, q);
+		usual_expect(b, &s);
+	}
 	broker_answer(b, q->op, q->tag, &f, NULL);
 }
 
@@ -414,7 +410,7 @@ int creates_probe(struct broker *b, uint64_t tag)
 
 void creates_stop(struct broker *b)
 {
-	b->shape = (struct build_shape){ 0 };
+	memset(b->usual, 0, sizeof(b->usual));
 	memset(b->pools, 0, sizeof(b->pools));
 	for (struct job *j = b->jobs; j; j = j->next)
 		if (j->kind == JOB_BUILD && !j->done)
