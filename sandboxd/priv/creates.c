@@ -238,7 +238,8 @@ void creates_refill(struct broker *b)
 		building += j->step != STEP_SPARE;
 		waited_for = waited_for || j->wanted;
 	}
-	drop_other_spares(b);
+	if (!waited_for)
+		drop_other_spares(b);
 	for (; building < BROKER_BUILDING; building++) {
 		const struct build_shape *s = next_spare(b, waited_for);
 		if (!s || !start_builder(b, s))
