@@ -3,6 +3,7 @@
 .PHONY: all up down check test bench soak fuzz install uninstall help lint format clean tests-build \
 	check-asan check-tsan deps
 
+include mk/attack.mk
 deps:
 	@scripts/deps run
 up: ## install what is missing, start sandboxd and the mount, make a first sandbox (IMAGE=debian)
@@ -41,7 +42,7 @@ format: ## rewrite the sources by .clang-format
 clean: ## remove the build folder
 	rm -rf $(O) $(O)-asan $(O)-tsan
 help: ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort -u | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort -u | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 
 INSTALL   ?= install
 bindir     = $(DESTDIR)$(prefix)/bin

@@ -2,20 +2,9 @@
 /* The hardening checklist: tests/linux/attack runs inside a sandbox, once as the sandbox user and
  * once as guest root (by a broker built for that), and every attempt must end as this table says.
  * One row, one test. Skipped with a reason when not root. */
-#include "tests/support/linux_rig.h"
-#include "tests/support/test.h"
+#include "tests/support/inside.h"
 
-#include <fcntl.h>
-#include <libgen.h>
-#include <limits.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-/* want: the answers that are right, between bars */
-struct row {
-	const char *name, *want;
-};
-static const struct row rows[] = {
+static const struct inside_row rows[] = {
 	{ "descriptors", "|only-0-1-2|" },
 	{ "init-exe", "|EACCES|EPERM|ETXTBSY|" },
 	{ "own-exe", "|ETXTBSY|" },
@@ -124,7 +113,7 @@ static const struct row rows[] = {
 };
 
 /* The off-test: guest root without any system call filter. What another barrier stops as well. */
-static const struct row bare_rows[] = {
+static const struct inside_row bare_rows[] = {
 	{ "init-exe", "|EACCES|EPERM|ETXTBSY|" },
 	{ "core-pattern", "|EROFS|EACCES|" },
 	{ "proc-sys-hostname", "|EROFS|EACCES|" },
@@ -169,100 +158,14 @@ static const struct row bare_rows[] = {
 	{ "end", "|OK|" },
 };
 
-static struct linux_rig rig;
-static bool as_root;
-static char *answers; /* of one run of all attacks */
-
-/* --- getting the program in --------------------------------------------------------------------
- */
-
-static char *load(const char *path, size_t *len)
-{
-	FILE *f = fopen(path, "re");
-	struct stat st;
-	char *buf;
-
-	if (!f || fstat(fileno(f), &st) < 0)
-		fail_msg("%s is not built", path);
-	buf = malloc((size_t)st.st_size);
-	*len = fread(buf, 1, (size_t)st.st_size, f);
-	fclose(f);
-	return buf;
-}
-
-static void put_program(struct box *b)
-{
-	static const char *const argv[] = { "sh", "-c", "cat > attack && chmod 755 attack", NULL };
-	struct guest_start s = box_cmd(b, argv);
-	char exe[PATH_MAX] = "", path[PATH_MAX + 32];
-	struct err e = ERR_NULL;
-	size_t len;
-
-	assert_true(readlink("/proc/self/exe", exe, sizeof(exe) - 1) > 0);
-	snprintf(path, sizeof(path), "%s/linux/attack", dirname(dirname(exe)));
-	_cleanup_free_ char *data = load(path, &len);
-	s.stdin_data = data;
-	s.stdin_len = len;
-	uint32_t num = box_start(b, &s, &e);
-	if (!num)
-		fail_msg("%s", e.msg);
-	assert_true(box_wait_exit(b, num, 10000));
-}
-
-static int run_attacks(void **state)
-{
-	struct box *b = box_new(&rig.rig);
-	struct spooled o;
-
-	(void)state;
-	put_program(b);
-	box_run(b, "id -u", &o); /* who it really is */
-	assert_string_equal(o.out[0], as_root ? "0\n" : "1001\n");
-	spooled_free(&o);
-	box_run(b, "./attack </dev/null", &o);
-	answers = strdup(o.out[0]);
-	spooled_free(&o);
-	box_run(b, "echo usable", &o); /* and the sandbox is none the worse for it */
-	assert_string_equal(o.out[0], "usable\n");
-	spooled_free(&o);
-	box_free(b);
-	return 0;
-}
-
-/* --- rows --------------------------------------------------------------------------------------
- */
-
-static bool answer_of(const char *name, char *buf, size_t size)
-{
-	size_t n = strlen(name);
-
-	for (const char *p = answers; p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
-		if (strncmp(p, name, n) == 0 && p[n] == ' ') {
-			snprintf(buf, size, "|%.*s|", (int)strcspn(p + n + 1, "\n"), p + n + 1);
-			return true;
-		}
-	return false;
-}
-
-static void attack_fails(void **state)
-{
-	const struct row *r = *state;
-	char got[128];
-
-	if (!answer_of(r->name, got, sizeof(got)))
-		fail_msg("no answer");
-	if (!strstr(r->want, got))
-		fail_msg("ended with %s, wanted one of %s", got, r->want);
-}
-
 static void nothing_crosses_between_two_sandboxes(void **state)
 {
-	struct box *a = box_new(&rig.rig), *b = box_new(&rig.rig);
+	struct box *a = box_new(&inside_rig()->rig), *b = box_new(&inside_rig()->rig);
 	struct spooled o;
 
 	(void)state;
-	put_program(a);
-	put_program(b);
+	inside_put(a);
+	inside_put(b);
 	uint32_t server =
 		box_sh(a, "echo secret > /dev/shm/x; echo secret > /tmp/x; ./attack serve");
 	assert_true(box_wait_output(a, server, "serving OK", 5000));
@@ -279,7 +182,7 @@ static void nothing_crosses_between_two_sandboxes(void **state)
 
 static void a_whole_kill_stays_inside(void **state)
 {
-	struct box *a = box_new(&rig.rig), *b = box_new(&rig.rig);
+	struct box *a = box_new(&inside_rig()->rig), *b = box_new(&inside_rig()->rig);
 	struct spooled o;
 
 	(void)state;
@@ -292,61 +195,24 @@ static void a_whole_kill_stays_inside(void **state)
 	box_free(b);
 }
 
-static int run_rows(const char *title, const struct row *list, size_t count)
-{
-	static struct CMUnitTest tests[ARRAY_LEN(rows) + 2];
-	size_t n = 0;
+static const struct CMUnitTest both[] = {
+	cmocka_unit_test(nothing_crosses_between_two_sandboxes),
+	cmocka_unit_test(a_whole_kill_stays_inside),
+};
 
-	for (size_t i = 0; i < count; i++)
-		tests[n++] = (struct CMUnitTest){ .name = list[i].name,
-			.test_func = attack_fails,
-			.initial_state = (void *)(uintptr_t)&list[i] };
-	tests[n++] = (struct CMUnitTest)cmocka_unit_test(nothing_crosses_between_two_sandboxes);
-	tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_whole_kill_stays_inside);
-	return _cmocka_run_group_tests(title, tests, n, run_attacks, NULL);
-}
-
-static int run_with(const char *title, const struct row *list, size_t count)
-{
-	int failed;
-
-	rig = (struct linux_rig){ 0 };
-	linux_rig_open(&rig);
-	failed = run_rows(title, list, count);
-	linux_rig_close(&rig);
-	free(answers);
-	answers = NULL;
-	return failed;
-}
-
-/* Another broker, built for the test, with the programs and images of this build. */
-static void use_broker(const char *kind)
-{
-	char exe[PATH_MAX] = "", bin[PATH_MAX + 32], images[PATH_MAX + 32];
-
-	assert_true(readlink("/proc/self/exe", exe, sizeof(exe) - 1) > 0);
-	const char *out = dirname(dirname(dirname(exe)));
-	snprintf(bin, sizeof(bin), "%s/tests/linux/%s", out, kind);
-	snprintf(images, sizeof(images), "%s/images", out);
-	setenv("SBX_LIBEXEC", bin, 1);
-	setenv("SBX_IMAGES", images, 1);
-}
+#define PLAN(t, b, root, list)                                                                     \
+	{                                                                                          \
+		.title = (t), .broker = (b), .program = "linux/attack", .as_root = (root),         \
+		.rows = (list), .nrows = ARRAY_LEN(list), .more = both, .nmore = ARRAY_LEN(both)   \
+	}
 
 int main(void)
 {
-	const char *why = linux_rig_missing();
-	int failed;
+	static const struct inside_plan plans[] = {
+		PLAN("attacks as the sandbox user", NULL, false, rows),
+		PLAN("attacks as guest root", "root", true, rows),
+		PLAN("attacks without a filter", "bare", true, bare_rows),
+	};
 
-	if (why) {
-		printf("# SKIP hardening: %s\n", why);
-		return 0;
-	}
-	cmocka_set_test_filter(getenv("T"));
-	failed = run_with("attacks as the sandbox user", rows, ARRAY_LEN(rows));
-	as_root = true;
-	use_broker("root");
-	failed += run_with("attacks as guest root", rows, ARRAY_LEN(rows));
-	use_broker("bare");
-	failed += run_with("attacks without a filter", bare_rows, ARRAY_LEN(bare_rows));
-	return failed;
+	return inside_run(plans, ARRAY_LEN(plans));
 }

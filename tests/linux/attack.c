@@ -2,6 +2,8 @@
 /* Runs inside a sandbox and tries what must not work there. `attack` prints one line for each
  * attempt: its name and how it ended (an errno's name, a signal's, "OK", or a short text). What the
  * answers must be is known outside, by tests/contract/test_hardening.c. */
+#include "tests/attack/said.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -28,59 +30,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-static const struct {
-	int num;
-	const char *name;
-} names[] = {
-	{ EPERM, "EPERM" },
-	{ EACCES, "EACCES" },
-	{ ENOSYS, "ENOSYS" },
-	{ EROFS, "EROFS" },
-	{ ENOENT, "ENOENT" },
-	{ ETXTBSY, "ETXTBSY" },
-	{ EAFNOSUPPORT, "EAFNOSUPPORT" },
-	{ EPROTONOSUPPORT, "EPROTONOSUPPORT" },
-	{ ENETUNREACH, "ENETUNREACH" },
-	{ ESRCH, "ESRCH" },
-	{ EINVAL, "EINVAL" },
-	{ ENOTTY, "ENOTTY" },
-	{ EBADF, "EBADF" },
-	{ EFAULT, "EFAULT" },
-	{ ENOSPC, "ENOSPC" },
-	{ ENODEV, "ENODEV" },
-	{ ENXIO, "ENXIO" },
-	{ EIO, "EIO" },
-	{ ECONNREFUSED, "ECONNREFUSED" },
-	{ EBUSY, "EBUSY" },
-	{ EEXIST, "EEXIST" },
-	{ ENOTDIR, "ENOTDIR" },
-	{ EISDIR, "EISDIR" },
-};
-
-static void say(const char *name, const char *how)
-{
-	printf("%s %s\n", name, how);
-	fflush(stdout);
-}
-
-static void result(const char *name, long r)
-{
-	char num[24];
-	int e = errno;
-
-	if (r >= 0) {
-		say(name, "OK");
-		return;
-	}
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (names[i].num == e) {
-			say(name, names[i].name);
-			return;
-		}
-	snprintf(num, sizeof(num), "errno=%d", e);
-	say(name, num);
-}
 
 static void try_open(const char *name, const char *path, int flags)
 {

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT */
+/* Calls that an ordinary program may make on an ordinary machine, and that would take here from what
+ * the whole host has once: a pool without owners, the kernel's log, a module to load. */
+#include "tests/attack/inside/inside.h"
+
+#include <fcntl.h>
+#include <linux/aio_abi.h>
+#include <linux/capability.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <termios.h>
+#include <unistd.h>
+
+#ifndef MAP_HUGETLB
+#define MAP_HUGETLB 0x40000
+#endif
+#define FIRST_LATER 470 /* calls that no kernel had when this was written, up to LAST_LATER */
+#define LAST_LATER  700
+#define TERMINALS   128 /* how many of the host's a sandbox may take */
+
+/* The number of requests that can be under way is one figure for the whole host. */
+static void try_aio(void)
+{
+	aio_context_t ctx = 0;
+	long r = syscall(SYS_io_setup, 4096, &ctx);
+
+	result("host-wide-aio", r);
+	if (r == 0)
+		(void)syscall(SYS_io_destroy, ctx);
+}
+
+static void try_huge_pages(void)
+{
+	void *p = mmap(NULL, 2 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+
+	result("host-wide-huge-pages", p == MAP_FAILED ? -1 : 0);
+	result("host-wide-huge-file", syscall(SYS_memfd_create, "x", 4u));
+}
+
+static void try_log(void)
+{
+	char b[256];
+
+	result("kernel-log", syscall(SYS_syslog, 3, b, sizeof(b)));
+	result("kernel-log-size", syscall(SYS_syslog, 10, NULL, 0));
+	result("kernel-log-clear", syscall(SYS_syslog, 5, NULL, 0));
+}
+
+static void try_terminals(void)
+{
+	struct rlimit many = { 4096, 4096 };
+	int fd = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC), hdlc = 13, n = 0, all[2048];
+
+	result("line-discipline", ioctl(fd, TIOCSETD, &hdlc));
+	result("console", ioctl(fd, TIOCCONS));
+	close(fd);
+	(void)setrlimit(RLIMIT_NOFILE, &many);
+	while (n < 2048 && (all[n] = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC)) >= 0)
+		n++;
+	say("host-wide-terminals", n > 0 && n <= TERMINALS ? "few" : n ? "many" : "none");
+	while (n)
+		close(all[--n]);
+}
+
+static void try_later_calls(void)
+{
+	char at[16];
+
+	for (long nr = FIRST_LATER; nr < LAST_LATER; nr++)
+		if (syscall(nr, 0, 0, 0, 0, 0, 0) != -1 || errno != ENOSYS) {
+			snprintf(at, sizeof(at), "%ld", nr);
+			say("later-calls", at);
+			return;
+		}
+	say("later-calls", "ENOSYS");
+}
+
+/* Nothing may come into a set that the bounding set does not have. */
+static void try_capabilities(void)
+{
+	struct __user_cap_header_struct h = { _LINUX_CAPABILITY_VERSION_3, 0 };
+	struct __user_cap_data_struct c[2];
+
+	memset(c, 0xff, sizeof(c));
+	result("all-capabilities", syscall(SYS_capset, &h, c));
+	result("ambient-capability", prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_SYS_ADMIN, 0, 0));
+	say("no-new-privileges", prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 ? "set" : "not-set");
+	say("filter", prctl(PR_GET_SECCOMP, 0, 0, 0, 0) == 2 ? "set" : "not-set");
+	result("memory-map", prctl(PR_SET_MM, PR_SET_MM_START_CODE, 0x400000, 0, 0));
+}
+
+static void try_priority(void)
+{
+	static const struct {
+		unsigned int size, policy;
+		unsigned long long flags;
+		int nice;
+		unsigned int priority;
+		unsigned long long runtime, deadline, period;
+	} deadline = { 48, 6, 0, 0, 0, 10000000, 100000000, 100000000 };
+	struct rlimit files = { 1 << 20, 1 << 20 };
+
+	result("deadline-class", syscall(SYS_sched_setattr, 0, &deadline, 0));
+	result("io-real-time", syscall(SYS_ioprio_set, 1, 0, 1 << 13));
+	result("raise-descriptors", setrlimit(RLIMIT_NOFILE, &files));
+	files = (struct rlimit){ RLIM_INFINITY, RLIM_INFINITY };
+	result("raise-locked-memory", setrlimit(RLIMIT_MEMLOCK, &files));
+	result("raise-queues", setrlimit(RLIMIT_MSGQUEUE, &files));
+}
+
+static void try_old_ways(void)
+{
+#ifdef SYS_modify_ldt
+	result("modify-ldt", syscall(SYS_modify_ldt, 0, NULL, 0));
+	result("iopl", syscall(SYS_iopl, 3));
+	result("ioperm", syscall(SYS_ioperm, 0x80, 1, 1));
+	result("uselib", syscall(SYS_uselib, "/bin/sh"));
+	result("ustat", syscall(SYS_ustat, 0, NULL));
+	result("sysfs-call", syscall(SYS_sysfs, 3));
+#endif
+	result("file-handle", syscall(SYS_name_to_handle_at, AT_FDCWD, "/", NULL, NULL, 0));
+	result("kexec-file", syscall(SYS_kexec_file_load, -1, -1, 0, NULL, 0));
+	result("move-pages", syscall(SYS_move_pages, 1, 0, NULL, NULL, NULL, 0));
+	result("memory-policy", syscall(SYS_mbind, NULL, 0, 0, NULL, 0, 0));
+	result("swap-off", syscall(SYS_swapoff, "/dev/zram0"));
+	result("io-uring-enter", syscall(SYS_io_uring_enter, 0, 0, 0, 0, NULL, 0));
+	result("io-uring-register", syscall(SYS_io_uring_register, 0, 0, NULL, 0));
+	result("hang-up", syscall(SYS_vhangup));
+}
+
+void try_kernel(void)
+{
+	try_aio();
+	try_huge_pages();
+	try_log();
+	try_terminals();
+	try_later_calls();
+	try_capabilities();
+	try_priority();
+	try_old_ways();
+}
