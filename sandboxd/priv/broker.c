@@ -18,9 +18,10 @@
 typedef void op_fn(struct broker *b, const struct priv_req *q, int fd);
 static const struct {
 	int phase;
+	size_t fds;
 	op_fn *fn;
 } ops[PRIV_OP_COUNT] = {
-#define OP(name, p, f) [PRIV_##name] = { PHASE_##p, f },
+#define OP(name, p, n, f) [PRIV_##name] = { PHASE_##p, n, f },
 #include "sandboxd/priv/ops.def"
 #undef OP
 };
@@ -92,7 +93,7 @@ void op_hello(struct broker *b, const struct priv_req *q, int fd)
 
 void op_keep(struct broker *b, const struct priv_req *q, int fd)
 {
-	struct keep *k = calloc(1, sizeof(*k));
+	struct keep *k = b->nkeep < BOX_BLOCKS ? calloc(1, sizeof(*k)) : NULL;
 	struct fail f = { 0 };
 
 	(void)fd;
@@ -103,6 +104,7 @@ void op_keep(struct broker *b, const struct priv_req *q, int fd)
 		memcpy(k->id, q->id, sizeof(k->id));
 		k->next = b->keep;
 		b->keep = k;
+		b->nkeep++;
 	}
 	broker_answer(b, q->op, q->tag, &f, NULL);
 }
@@ -149,33 +151,64 @@ void op_disk_free(struct broker *b, const struct priv_req *q, int fd)
 
 /* --- loop ------------------------------------------------------------------------------------ */
 
-static void dispatch(struct broker *b, const struct priv_req *q, int fd)
+/* What holds for all operations alike, so that none can forget it. */
+static int check_form(const struct priv_req *q, size_t nfds, struct fail *f)
+{
+	if (q->magic != PRIV_MAGIC || q->op == PRIV_NONE || q->op >= PRIV_OP_COUNT)
+		return fail_set(f, EINVAL, "request");
+	if (nfds > ops[q->op].fds)
+		return fail_set(f, EINVAL, "descriptors");
+	if (q->nchain > PRIV_CHAIN_MAX || q->nvolumes > PRIV_VOLS_MAX)
+		return fail_set(f, EINVAL, "layers or volumes");
+	if ((q->id[0] && !name_is_id(q->id, sizeof(q->id))) ||
+		(q->hostname[0] && !name_is_host(q->hostname, sizeof(q->hostname))))
+		return fail_set(f, EINVAL, "id or host name");
+	return 0;
+}
+
+static bool is_asked_too_much(const struct broker *b)
+{
+	int n = 0;
+
+	for (const struct job *j = b->jobs; j; j = j->next)
+		n += !j->done && j->tag;
+	return n >= BROKER_ASKED_MAX;
+}
+
+static void dispatch(struct broker *b, const struct priv_req *q, int fd, size_t nfds)
 {
 	struct fail f = { 0 };
 
-	if (q->magic != PRIV_MAGIC || q->op == PRIV_NONE || q->op >= PRIV_OP_COUNT)
-		fail_set(&f, EINVAL, "request");
-	else if (ops[q->op].phase > (int)b->phase)
-		fail_set(&f, EAGAIN, "not before the first sweep");
+	if (!q->tag)
+		return; /* nobody could be told what became of it */
+	if (check_form(q, nfds, &f) == 0) {
+		if (ops[q->op].phase > (int)b->phase)
+			fail_set(&f, EAGAIN, "not before the first sweep");
+		else if (is_asked_too_much(b))
+			fail_set(&f, EAGAIN, "too many requests at a time");
+	}
 	if (f.sys)
 		broker_answer(b, q->op, q->tag, &f, NULL);
 	else
 		ops[q->op].fn(b, q, fd);
 }
 
-/* 0, or -1 when the front has gone. */
+/* 0, or -1 when the front has gone. A packet of another size is no request. */
 static int from_front(struct broker *b)
 {
-	struct priv_req q;
-	int fds[1] = { -1 };
-	size_t n = 1;
-	ssize_t len = fd_recv_msg(b->front, &q, sizeof(q), fds, &n);
-	_cleanup_close_ int fd = n ? fds[0] : -1;
+	struct {
+		struct priv_req q;
+		char more;
+	} p;
+	int fds[2] = { -1, -1 };
+	size_t n = ARRAY_LEN(fds);
+	ssize_t len = fd_recv_msg(b->front, &p, sizeof(p.q) + 1, fds, &n);
+	_cleanup_close_ int fd = n > 0 ? fds[0] : -1, second = n > 1 ? fds[1] : -1;
 
 	if (len == 0 || (len < 0 && len != -EAGAIN))
 		return -1;
-	if (len == sizeof(q))
-		dispatch(b, &q, fd);
+	if (len == sizeof(p.q))
+		dispatch(b, &p.q, fd, n);
 	return 0;
 }
 

@@ -16,6 +16,11 @@
 #define BROKER_SHAPES   3     /* shapes of which at least one is kept ready */
 #define BROKER_BUILDING 3     /* of which so many are made at the same time */
 #define BROKER_END_MS   10000 /* a killed sandbox that is not gone by then is an error */
+/* The front may be hostile: what it can have at a time. More than an honest one ever needs. */
+#define BROKER_ASKED_MAX   2048 /* jobs that a request waits for */
+#define BROKER_BUILDS_MAX  256  /* builders at work */
+#define BROKER_IMPORTS_MAX 64
+#define BROKER_WAITERS_MAX 1024 /* for the end of one sandbox */
 
 enum job_kind { JOB_BUILD, JOB_IMPORT, JOB_END, JOB_FREEZE, JOB_WORK };
 enum build_step { STEP_PREPARING, STEP_REPORTED, STEP_SPARE };
@@ -55,6 +60,7 @@ struct job {
 	uint32_t op;
 	uint64_t tag;        /* 0: nobody */
 	struct waiter *more; /* JOB_END: others who asked for the same */
+	unsigned nmore;
 	uint32_t num;        /* JOB_IMPORT: of the layer */
 	struct fail fail;
 };
@@ -83,6 +89,7 @@ struct broker {
 	struct box_blocks blocks;
 	struct usual usual[BROKER_SHAPES]; /* the last one asked for first */
 	struct keep *keep;
+	uint32_t nkeep;
 	struct keep_nums layers, volumes; /* that the coming sweep spares */
 	struct job *jobs;
 	uint64_t sweep_tag;
@@ -110,7 +117,7 @@ struct job *broker_job(struct broker *b, enum job_kind kind);
 int64_t broker_now_ms(void);
 
 /* ops, from ops.def */
-#define OP(name, phase, fn) void fn(struct broker *b, const struct priv_req *q, int fd);
+#define OP(name, phase, fds, fn) void fn(struct broker *b, const struct priv_req *q, int fd);
 #include "sandboxd/priv/ops.def"
 #undef OP
 
@@ -171,6 +178,7 @@ void works_event(struct broker *b, struct job *j);
 void works_stop(struct broker *b); /* the broker ends: what is half-made is swept */
 void works_next(struct broker *b);                      /* starts what waits for its turn */
 bool works_seal(const struct broker *b, const char *id); /* is a snapshot of it being taken? */
+bool works_layer(const struct broker *b, uint32_t num); /* is a snapshot becoming this layer? */
 /* Makes the pool grow when it is time, and says when to look again. */
 void works_pool(struct broker *b);
 int works_pool_ms(const struct broker *b);
@@ -185,6 +193,7 @@ void works_sweep(struct broker *b);
 int janitor_start(struct broker *b, struct fail *f);
 /* images (images.c) */
 void images_event(struct broker *b, struct job *j);
+bool images_has(const struct broker *b, uint32_t num); /* is this layer being unpacked? */
 /* Ends the unpacking of this layer, or of all (0); who waits is told so. */
 void images_stop(struct broker *b, uint32_t num);
 

@@ -19,11 +19,22 @@ bool creates_same_shape(const struct build_shape *a, const struct build_shape *b
 	       memcmp(a->chain, b->chain, a->nchain * sizeof(a->chain[0])) == 0;
 }
 
+static int at_work(const struct broker *b)
+{
+	int n = 0;
+
+	for (const struct job *j = b->jobs; j; j = j->next)
+		n += j->kind == JOB_BUILD && !j->done && j->step != STEP_SPARE;
+	return n;
+}
+
 static struct job *start_builder(struct broker *b, const struct build_shape *shape)
 {
 	struct job *j;
 	int sv[2];
 
+	if (at_work(b) >= BROKER_BUILDS_MAX)
+		return NULL;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv) < 0)
 		return NULL;
 	j = broker_job(b, JOB_BUILD);
@@ -228,16 +239,12 @@ static const struct build_shape *next_spare(const struct broker *b, bool waited_
 void creates_refill(struct broker *b)
 {
 	bool waited_for = false;
-	int building = 0;
+	int building = at_work(b);
 
 	if (b->phase != PHASE_RUN || ends_waited_for(b))
 		return;
-	for (const struct job *j = b->jobs; j; j = j->next) {
-		if (j->kind != JOB_BUILD || j->done)
-			continue;
-		building += j->step != STEP_SPARE;
-		waited_for = waited_for || j->wanted;
-	}
+	for (const struct job *j = b->jobs; j; j = j->next)
+		waited_for = waited_for || (j->kind == JOB_BUILD && !j->done && j->wanted);
 	if (!waited_for)
 		drop_other_spares(b);
 	for (; building < BROKER_BUILDING; building++) {

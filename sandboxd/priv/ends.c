@@ -81,6 +81,7 @@ static void answer_all(struct broker *b, struct job *j)
 		j->more = w->next;
 		free(w);
 	}
+	j->nmore = 0;
 }
 
 static void give_to_janitor(struct broker *b, struct job *j)
@@ -183,6 +184,7 @@ static void sweep_done(struct broker *b)
 		b->keep = k->next;
 		free(k);
 	}
+	b->nkeep = 0;
 	works_sweep(b);
 	broker_answer(b, PRIV_SWEEP, b->sweep_tag, NULL, NULL);
 	b->sweep_tag = 0;
@@ -226,13 +228,14 @@ void ends_janitor_event(struct broker *b)
 
 static bool wait_with(struct job *j, uint64_t tag)
 {
-	struct waiter *w = calloc(1, sizeof(*w));
+	struct waiter *w = j->nmore < BROKER_WAITERS_MAX ? calloc(1, sizeof(*w)) : NULL;
 
 	if (!w)
 		return false;
 	w->tag = tag;
 	w->next = j->more;
 	j->more = w;
+	j->nmore++;
 	return true;
 }
 
@@ -265,8 +268,12 @@ void ends_start(struct broker *b, const char *id, uint32_t op, uint64_t tag, con
 	struct record box = { .block = 0 };
 	bool known;
 
-	if (j && tag && !j->clearing && wait_with(j, tag))
-		return;
+	if (j && tag && !j->clearing) {
+		if (wait_with(j, tag))
+			return;
+		fail_set(&none, EAGAIN, "wait for the end of %.63s", id);
+		f = &none;
+	}
 	if (j) {
 		broker_answer(b, op, tag, f, NULL);
 		return;

@@ -6,19 +6,21 @@
 #include "sandboxd/priv/layers.h"
 #include "sandboxd/priv/unpack.h"
 
+#include <linux/magic.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
-static struct job *find_import(struct broker *b, uint32_t num)
+bool images_has(const struct broker *b, uint32_t num)
 {
-	for (struct job *j = b->jobs; j; j = j->next)
+	for (const struct job *j = b->jobs; j; j = j->next)
 		if (j->kind == JOB_IMPORT && !j->done && j->num == num)
-			return j;
-	return NULL;
+			return true;
+	return false;
 }
 
 static void answer(struct broker *b, uint64_t tag, const struct unpack_result *r)
@@ -80,10 +82,36 @@ void images_event(struct broker *b, struct job *j)
 	j->done = true;
 }
 
+/* Something to read from: no mere name of a file, and none whose content may depend on who reads. */
+static bool is_archive(int fd)
+{
+	static const unsigned int made_up[] = { PROC_SUPER_MAGIC, SYSFS_MAGIC, CGROUP_SUPER_MAGIC,
+		CGROUP2_SUPER_MAGIC, DEBUGFS_MAGIC, TRACEFS_MAGIC, SECURITYFS_MAGIC };
+	int flags = fd < 0 ? -1 : fcntl(fd, F_GETFL);
+	struct statfs fs;
+	struct stat st;
+
+	if (flags < 0 || (flags & O_PATH) || (flags & O_ACCMODE) == O_WRONLY || fstat(fd, &st) < 0 ||
+		!S_ISREG(st.st_mode) || fstatfs(fd, &fs) < 0)
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(made_up); i++)
+		if ((unsigned int)fs.f_type == made_up[i])
+			return false;
+	return true;
+}
+
+static int running(const struct broker *b)
+{
+	int n = 0;
+
+	for (const struct job *j = b->jobs; j; j = j->next)
+		n += j->kind == JOB_IMPORT && !j->done;
+	return n;
+}
+
 static int check(struct broker *b, const struct priv_req *q, int fd, struct fail *f)
 {
 	char name[LAYER_NAME_MAX];
-	struct stat st;
 
 	if (q->num == 0 || q->kind >= UNPACK_KINDS || q->nchain > PRIV_CHAIN_MAX)
 		return fail_set(f, EINVAL, "layer");
@@ -95,11 +123,13 @@ static int check(struct broker *b, const struct priv_req *q, int fd, struct fail
 			if (faccessat(b->env.layers, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
 				return fail_set(f, errno, "layer %u", q->chain[i]);
 		}
-	} else if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+	} else if (!is_archive(fd)) {
 		return fail_set(f, EINVAL, "archive");
 	}
 	layer_name(name, q->num);
-	if (find_import(b, q->num) ||
+	if (running(b) >= BROKER_IMPORTS_MAX)
+		return fail_set(f, EAGAIN, "too many layers at a time");
+	if (images_has(b, q->num) || works_layer(b, q->num) ||
 		faccessat(b->env.layers, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 		return fail_set(f, EEXIST, "layer %u", q->num);
 	return 0;

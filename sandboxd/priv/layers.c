@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define GONE ".gone-" /* being removed */
+#define KEEP_MAX ((size_t)1 << 20)
 
 void layer_name(char name[LAYER_NAME_MAX], uint32_t num)
 {
@@ -73,6 +74,8 @@ void layer_drop_work(const struct build_env *env, const struct work *w, struct w
 int keep_nums_add(struct keep_nums *k, const uint32_t *nums, size_t n)
 {
 	k->named = true;
+	if (n > KEEP_MAX - k->n)
+		return -ENOMEM;
 	if (k->n + n > k->room) {
 		size_t room = (k->n + n) * 2;
 		uint32_t *more = reallocarray(k->nums, room, sizeof(*more));

@@ -28,7 +28,7 @@
 
 enum priv_op {
 	PRIV_NONE,
-#define OP(name, phase, fn) PRIV_##name,
+#define OP(name, phase, fds, fn) PRIV_##name,
 #include "sandboxd/priv/ops.def"
 #undef OP
 	PRIV_OP_COUNT

@@ -180,6 +180,14 @@ bool works_seal(const struct broker *b, const char *id)
 	return false;
 }
 
+bool works_layer(const struct broker *b, uint32_t num)
+{
+	for (const struct job *j = b->jobs; j; j = j->next)
+		if (j->kind == JOB_WORK && !j->done && j->op == PRIV_SNAPSHOT && j->work.num == num)
+			return true;
+	return false;
+}
+
 /* --- operations ------------------------------------------------------------------------------ */
 
 static bool is_under_way(const struct broker *b, const struct priv_req *q)
@@ -223,6 +231,8 @@ void op_snapshot(struct broker *b, const struct priv_req *q, int fd)
 		fail_set(&f, EINVAL, "snapshot");
 	else if (works_seal(b, q->id))
 		fail_set(&f, EEXIST, "a snapshot of %.63s", q->id);
+	else if (works_layer(b, q->num) || images_has(b, q->num))
+		fail_set(&f, EEXIST, "layer %u", q->num);
 	else if (ends_has(b, q->id) || record_read(b->env.boxes, q->id, &box) < 0)
 		fail_set(&f, ESRCH, "no runtime of %.63s", q->id);
 	queue(b, q, &f);
@@ -233,7 +243,7 @@ void op_egress_add(struct broker *b, const struct priv_req *q, int fd)
 	struct fail f = { 0 };
 
 	(void)fd;
-	if (!name_is_id(q->id, sizeof(q->id)))
+	if (!name_is_id(q->id, sizeof(q->id)) || q->num != 0) /* one of a sandbox at a time */
 		fail_set(&f, EINVAL, "id");
 	else if (ends_has(b, q->id))
 		fail_set(&f, ESRCH, "no runtime of %.63s", q->id);

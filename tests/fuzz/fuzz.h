@@ -15,7 +15,7 @@
 
 typedef int fuzz_target(const uint8_t *data, size_t size);
 fuzz_target fuzz_agent, fuzz_control, fuzz_answer, fuzz_egress, fuzz_files, fuzz_frames, fuzz_images, fuzz_json, fuzz_mount, fuzz_names,
-	fuzz_paths, fuzz_shim, fuzz_spool, fuzz_stream;
+	fuzz_paths, fuzz_priv, fuzz_shim, fuzz_spool, fuzz_stream;
 
 #define promise(cond)                                                                              \
 	do {                                                                                       \

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: MIT */
+/* The broker against a hostile front that is in no hurry to be refused: two of everything at once,
+ * operations on what is just ending, floods, answers that it does not read; then requests at random for some seconds (ATTACK_SECS=3). However it goes,
+ * the broker goes on, believes nothing outside the state directory, and leaves nothing. */
+#include "tests/support/priv_rig.h"
+
+#include "common/sys/fd.h"
+#include "tests/support/guest_rig.h"
+#include "tests/support/test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static struct priv_rig rig;
+static uint64_t canaries;
+
+static int open_rig(void **state)
+{
+	(void)state;
+	rig.trace = getenv("ATTACK_TRACE");
+	priv_rig_open(&rig);
+	canaries = priv_rig_canaries(&rig);
+	priv_rig_ready(&rig);
+	return 0;
+}
+
+static int close_rig(void **state)
+{
+	(void)state;
+	priv_rig_close(&rig);
+	return 0;
+}
+
+static int nothing_outside(void **state)
+{
+	(void)state;
+	assert_true(priv_rig_alive(&rig));
+	assert_int_equal(priv_rig_canaries(&rig), canaries);
+	return 0;
+}
+
+static int ask(uint32_t op, const char *id, uint32_t num)
+{
+	struct priv_req q = priv_rig_req(op, id);
+
+	q.num = num;
+	q.generation = 7;
+	return priv_rig_ask(&rig, &q, NULL, 0);
+}
+
+static uint64_t put(struct priv_req *q)
+{
+	q->tag = ++rig.tag;
+	assert_int_equal(priv_rig_send(&rig, q, sizeof(*q), NULL, 0), 0);
+	return q->tag;
+}
+
+/* The answers to the last n requests, by their order; each comes exactly once. */
+static void take_all(size_t n, int *errors)
+{
+	uint64_t first = rig.tag + 1 - n;
+	struct priv_ans a;
+
+	for (size_t i = 0; i < n; i++)
+		errors[i] = -1;
+	for (size_t i = 0; i < n; i++) {
+		if (!priv_rig_next(&rig, &a, 60000))
+			fail_msg("only %zu of %zu answers", i, n);
+		assert_in_range(a.tag, first, rig.tag);
+		assert_int_equal(errors[a.tag - first], -1);
+		errors[a.tag - first] = a.error;
+	}
+}
+
+/* --- two at once ----------------------------------------------------------------------------- */
+
+static void one_id_is_made_once(void **state)
+{
+	int errors[8], made = 0;
+
+	(void)state;
+	priv_rig_run_dir(&rig, "sbx_twice");
+	for (size_t i = 0; i < ARRAY_LEN(errors); i++) {
+		struct priv_req q = priv_rig_req(PRIV_CREATE, "sbx_twice");
+		q.memory_mb = 128 + (int64_t)(i % 3); /* not all by a spare sandbox */
+		put(&q);
+	}
+	take_all(ARRAY_LEN(errors), errors);
+	for (size_t i = 0; i < ARRAY_LEN(errors); i++) {
+		made += errors[i] == 0;
+		assert_true(errors[i] == 0 || errors[i] == EEXIST);
+	}
+	assert_int_equal(made, 1);
+	assert_int_equal(ask(PRIV_ALIVE, "sbx_twice", 0), 0);
+	assert_int_equal(ask(PRIV_DESTROY, "sbx_twice", 0), 0);
+}
+
+/* Created and ended in one breath: whichever way it goes, nothing stays. */
+static void a_create_that_is_ended_at_once(void **state)
+{
+	int errors[2];
+
+	(void)state;
+	for (int i = 0; i < 6; i++) {
+		char id[32];
+		snprintf(id, sizeof(id), "sbx_brief%d", i);
+		priv_rig_run_dir(&rig, id);
+		struct priv_req c = priv_rig_req(PRIV_CREATE, id), d = priv_rig_req(PRIV_DESTROY, id);
+		c.memory_mb = 128 + i % 2 * 64;
+		put(&c);
+		put(&d);
+		take_all(2, errors);
+		assert_int_equal(errors[1], 0);
+		assert_int_equal(ask(PRIV_ALIVE, id, 0), ESRCH);
+	}
+}
+
+static const uint32_t questions[] = { PRIV_ALIVE, PRIV_METER, PRIV_FREEZE, PRIV_SNAPSHOT,
+	PRIV_EGRESS_ADD, PRIV_USAGE, PRIV_CREATE };
+
+/* Everything that can be asked of a sandbox, while it ends. */
+static void questions_about_one_that_is_ending(void **state)
+{
+	int errors[64 + 4 * ARRAY_LEN(questions)];
+	size_t n = 0;
+
+	(void)state;
+	priv_rig_box(&rig, "sbx_ends");
+	for (int i = 0; i < 64; i++, n++) {
+		struct priv_req q = priv_rig_req(PRIV_DESTROY, "sbx_ends");
+		put(&q);
+	}
+	for (size_t i = 0; i < 4 * ARRAY_LEN(questions); i++, n++) {
+		struct priv_req q = priv_rig_req(questions[i % ARRAY_LEN(questions)], "sbx_ends");
+		q.generation = 7;
+		q.num = q.op == PRIV_SNAPSHOT ? 990 + (uint32_t)i : 0;
+		q.kind = q.op == PRIV_FREEZE;
+		put(&q);
+	}
+	take_all(n, errors);
+	for (int i = 0; i < 64; i++)
+		assert_int_equal(errors[i], 0);
+	/* It may have been gone already, and the create made another one. */
+	(void)ask(PRIV_DESTROY, "sbx_ends", 0);
+	assert_int_equal(ask(PRIV_ALIVE, "sbx_ends", 0), ESRCH);
+}
+
+static void one_number_is_a_layer_once(void **state)
+{
+	int errors[4], made = 0;
+
+	(void)state;
+	priv_rig_box(&rig, "sbx_seal1");
+	priv_rig_box(&rig, "sbx_seal2");
+	for (size_t i = 0; i < ARRAY_LEN(errors); i++) {
+		struct priv_req q = priv_rig_req(PRIV_SNAPSHOT, i % 2 ? "sbx_seal2" : "sbx_seal1");
+		q.num = 880;
+		put(&q);
+	}
+	take_all(ARRAY_LEN(errors), errors);
+	for (size_t i = 0; i < ARRAY_LEN(errors); i++)
+		made += errors[i] == 0;
+	assert_in_range(made, 0, 1); /* 0: this host's disks have no snapshots */
+	assert_int_equal(ask(PRIV_ALIVE, "sbx_seal1", 0), 0);
+	assert_int_equal(ask(PRIV_DESTROY, "sbx_seal1", 0), 0);
+	assert_int_equal(ask(PRIV_DESTROY, "sbx_seal2", 0), 0);
+	assert_int_equal(ask(PRIV_LAYER_DROP, "", 880), 0);
+}
+
+static void one_egress_process_at_a_time(void **state)
+{
+	int errors[6], started = 0;
+
+	(void)state;
+	priv_rig_box(&rig, "sbx_out");
+	for (size_t i = 0; i < ARRAY_LEN(errors); i++) {
+		struct priv_req q = priv_rig_req(PRIV_EGRESS_ADD, "sbx_out");
+		q.generation = 7;
+		put(&q);
+	}
+	take_all(ARRAY_LEN(errors), errors);
+	for (size_t i = 0; i < ARRAY_LEN(errors); i++)
+		started += errors[i] == 0;
+	assert_in_range(started, 0, 1); /* 0: this host cannot do it */
+	assert_int_equal(ask(PRIV_DESTROY, "sbx_out", 0), 0);
+}
+
+/* --- floods ---------------------------------------------------------------------------------- */
+
+/* Sends without waiting, takes answers as they come; how many were refused. */
+static size_t flood(struct priv_req *q, size_t n)
+{
+	size_t sent = 0, got = 0, refused = 0;
+	struct priv_ans a;
+
+	while (got < n) {
+		while (sent < n && sent - got < 16) {
+			put(q);
+			sent++;
+		}
+		assert_true(priv_rig_next(&rig, &a, 60000));
+		refused += a.error != 0;
+		got++;
+	}
+	return refused;
+}
+
+/* What it is told to remember has an end. */
+static void it_does_not_grow_by_what_it_is_told(void **state)
+{
+	struct priv_req keep = priv_rig_req(PRIV_KEEP, "sbx_a"), nums = priv_rig_req(PRIV_KEEP_LAYERS, "");
+	long before = priv_rig_rss_kib(&rig);
+	size_t refused;
+
+	(void)state;
+	refused = flood(&keep, 60000);
+	assert_true(refused > 0);
+	nums.nchain = PRIV_CHAIN_MAX;
+	nums.chain[0] = PRIV_RIG_LAYER;
+	refused = flood(&nums, 12000);
+	assert_true(refused > 0);
+	assert_true(priv_rig_rss_kib(&rig) - before < 16 * 1024);
+	assert_int_equal(ask(PRIV_SWEEP, "", 0), 0); /* forgets them */
+}
+
+/* Answers that nobody reads fill a socket; what was asked for is done all the same, once it is read
+ * on, and each has its answer. */
+static void answers_that_are_not_read(void **state)
+{
+	struct priv_req q = priv_rig_req(PRIV_DISK_FREE, "");
+	struct priv_ans a;
+	size_t n = 0;
+
+	(void)state;
+	while (fd_wait(rig.fd, POLLOUT, 500)) { /* later it waits for us */
+		q.tag = rig.tag + 1;
+		if (send(rig.fd, &q, sizeof(q), MSG_DONTWAIT | MSG_NOSIGNAL) != sizeof(q))
+			continue;
+		rig.tag++;
+		n++;
+	}
+	for (size_t i = 0; i < n; i++)
+		assert_true(priv_rig_next(&rig, &a, 60000));
+	assert_int_equal(ask(PRIV_DISK_FREE, "", 0), 0);
+}
+
+/* --- at random ------------------------------------------------------------------------------- */
+
+static uint32_t seed;
+
+static uint32_t rnd(uint32_t below)
+{
+	seed = seed * 1664525u + 1013904223u;
+	return below ? (seed >> 8) % below : 0;
+}
+
+static const uint32_t few[] = { 0, 1, 2, 3, 5, 63, 64, PRIV_RIG_LAYER, 0x7fffffff, 0x80000000u,
+	0xfffffffeu, 0xffffffffu };
+static const int64_t sizes[] = { 64, 128, 1, 0, -1, 1 << 24, INT64_MAX, INT64_MIN };
+
+static void spoil(struct priv_req *q)
+{
+	uint32_t *nums[] = { &q->num, &q->kind, &q->flags, &q->nchain, &q->nvolumes, &q->chain[0],
+		&q->volumes[0].num, &q->volumes[0].read_only };
+	int64_t *wide[] = { &q->cpu_milli, &q->memory_mb, &q->disk_mb };
+
+	switch (rnd(6)) {
+	case 0:
+		*nums[rnd(ARRAY_LEN(nums))] = few[rnd(ARRAY_LEN(few))];
+		break;
+	case 1:
+		*wide[rnd(ARRAY_LEN(wide))] = sizes[rnd(ARRAY_LEN(sizes))];
+		break;
+	case 2:
+		((uint8_t *)q)[rnd(sizeof(*q))] ^= (uint8_t)(1 + rnd(255));
+		break;
+	case 3:
+		q->nvolumes = 1;
+		strcpy(q->volumes[0].path, rnd(2) ? "/data" : "/etc/../..");
+		break;
+	default: /* as it is */
+		break;
+	}
+}
+
+static struct priv_req at_random(void)
+{
+	static const char *const ids[] = { "sbx_f0", "sbx_f1", "sbx_f2", "sbx_f3", "", "sbx_none" };
+	/* more of those that make something; a SWEEP now and then */
+	static const uint32_t often[] = { PRIV_CREATE, PRIV_CREATE, PRIV_DESTROY, PRIV_SNAPSHOT,
+		PRIV_LAYER_IMPORT, PRIV_VOLUME_MAKE, PRIV_FREEZE, PRIV_EGRESS_ADD };
+	uint32_t op = rnd(3) ? often[rnd(ARRAY_LEN(often))] : 1 + rnd(PRIV_OP_COUNT - 1);
+	struct priv_req q;
+
+	if (op == PRIV_SWEEP && rnd(20))
+		op = PRIV_USAGE;
+	q = priv_rig_req(op, ids[rnd(ARRAY_LEN(ids))]);
+	q.generation = 7;
+	if (op == PRIV_LAYER_DROP || op == PRIV_SNAPSHOT || op == PRIV_LAYER_IMPORT)
+		q.num = 1 + rnd(4);
+	if (op == PRIV_VOLUME_MAKE || op == PRIV_VOLUME_DROP) {
+		q.num = 1 + rnd(3);
+		q.disk_mb = 16;
+	}
+	if (op == PRIV_FREEZE)
+		q.kind = rnd(2);
+	if (op == PRIV_POOL)
+		q.kind = rnd(3);
+	if (rnd(4) == 0)
+		spoil(&q);
+	return q;
+}
+
+static size_t some_fds(int *fds, const int *stock, size_t n)
+{
+	size_t k = rnd(8) ? rnd(2) : rnd(5);
+
+	for (size_t i = 0; i < k; i++)
+		fds[i] = stock[rnd((uint32_t)n)];
+	return k;
+}
+
+static void requests_at_random(void **state)
+{
+	const char *secs = getenv("ATTACK_SECS"), *given = getenv("ATTACK_SEED");
+	int64_t end = mono_ms() + 1000 * (secs ? atoi(secs) : 3);
+	unsigned long sent = 0, answered = 0;
+	struct priv_ans a;
+	int stock[5], p[2];
+
+	(void)state;
+	seed = given ? (uint32_t)atol(given) : (uint32_t)getpid() * 2654435761u;
+	printf("# seed %u\n", seed);
+	for (int i = 0; i < 4; i++)
+		priv_rig_run_dir(&rig, (const char *[]){ "sbx_f0", "sbx_f1", "sbx_f2", "sbx_f3" }[i]);
+	assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+	stock[0] = p[0];
+	stock[1] = memfd_create("x", MFD_CLOEXEC);
+	stock[2] = openat(rig.canary_dirfd, "file", O_RDWR | O_CLOEXEC);
+	stock[3] = openat(rig.canary_dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	stock[4] = openat(rig.canary_dirfd, "file", O_PATH | O_CLOEXEC);
+	while (mono_ms() < end) {
+		struct priv_req q = at_random();
+		int fds[8];
+		size_t n = some_fds(fds, stock, ARRAY_LEN(stock));
+		q.tag = ++rig.tag;
+		size_t len = rnd(50) ? sizeof(q) : rnd(sizeof(q)) + 1;
+		assert_int_equal(priv_rig_send(&rig, &q, len, fds, n), 0);
+		sent++;
+		/* never more than a few behind: it is to be busy, not idle, and we to see its end */
+		while (priv_rig_next(&rig, &a, sent - answered > 24 ? 200 : 0)) {
+			assert_in_range(a.tag, 1, rig.tag);
+			answered++;
+		}
+		answered = sent - answered > 24 ? sent - 12 : answered;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(stock); i++)
+		close(stock[i]);
+	close(p[1]);
+	printf("# %lu requests\n", sent);
+	/* the first forgets what was kept, the second ends it; the layers may be gone by then */
+	for (int i = 0; i < 2; i++) {
+		int r, tries = 600;
+		while ((r = ask(PRIV_SWEEP, "", 0)) == EBUSY && tries-- > 0)
+			(void)poll(NULL, 0, 100);
+		assert_int_equal(r, 0);
+	}
+	assert_int_equal(ask(PRIV_ALIVE, "sbx_f0", 0), ESRCH);
+	priv_rig_ready(&rig);
+}
+
+int main(void)
+{
+	const char *why = priv_rig_missing();
+#define ROW(f) cmocka_unit_test_teardown(f, nothing_outside)
+	static const struct CMUnitTest tests[] = {
+		ROW(one_id_is_made_once),
+		ROW(a_create_that_is_ended_at_once),
+		ROW(questions_about_one_that_is_ending),
+		ROW(one_number_is_a_layer_once),
+		ROW(one_egress_process_at_a_time),
+		ROW(it_does_not_grow_by_what_it_is_told),
+		ROW(answers_that_are_not_read),
+		ROW(requests_at_random),
+	};
+
+	if (why) {
+		printf("# SKIP broker: %s\n", why);
+		return 0;
+	}
+	cmocka_set_test_filter(getenv("T"));
+	return cmocka_run_group_tests(tests, open_rig, close_rig);
+}
