@@ -72,6 +72,9 @@ static int limit_v1(enum cg_ctrl c, int dir, const struct cg_limits *lim, struct
 		r = limit(dir, "memory.limit_in_bytes", bytes, f);
 		if (r == 0 && faccessat(dir, "memory.memsw.limit_in_bytes", F_OK, 0) == 0)
 			r = limit(dir, "memory.memsw.limit_in_bytes", bytes, f);
+		/* What lies in sockets is not in the figures above; v2 counts it by itself. */
+		if (r == 0 && faccessat(dir, "memory.kmem.tcp.limit_in_bytes", F_OK, 0) == 0)
+			r = limit(dir, "memory.kmem.tcp.limit_in_bytes", bytes / 4, f);
 	}
 	return r;
 }

@@ -11,11 +11,13 @@
 #include <linux/btrfs.h>
 #include <linux/fs.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
@@ -97,6 +99,9 @@ static void rule_ioctl(struct filter *p)
 	load_arg(p, 1);
 	answer_if(p, BPF_JEQ, TIOCSTI, ERRNO(EPERM));
 	answer_if(p, BPF_JEQ, TIOCLINUX, ERRNO(EPERM));
+	/* another line discipline: code of the kernel that is loaded when somebody asks for it */
+	answer_if(p, BPF_JEQ, TIOCSETD, ERRNO(EPERM));
+	answer_if(p, BPF_JEQ, TIOCCONS, ERRNO(EPERM));
 	/* Of btrfs' requests those that files of any file system know: a volume could otherwise get
 	 * subvolumes, which its limit does not reach. */
 	answer_if(p, BPF_JEQ, FICLONE, SECCOMP_RET_ALLOW);
@@ -107,25 +112,49 @@ static void rule_ioctl(struct filter *p)
 	answer(p, SECCOMP_RET_ALLOW);
 }
 
-/* unix, inet, inet6, and netlink for routes */
+/* unix; netlink for routes; of inet and inet6 what a libc asks for. Others would have the host load
+ * a module for the guest (SCTP, DCCP, L2TP) or are a second TCP that nobody looks at (MPTCP). */
 static void rule_socket(struct filter *p)
 {
+	static const uint32_t protocols[] = { 0, IPPROTO_ICMP, IPPROTO_TCP, IPPROTO_UDP,
+		IPPROTO_ICMPV6 };
+
 	load_arg(p, 0);
 	answer_if(p, BPF_JEQ, AF_UNIX, SECCOMP_RET_ALLOW);
-	answer_if(p, BPF_JEQ, AF_INET, SECCOMP_RET_ALLOW);
-	answer_if(p, BPF_JEQ, AF_INET6, SECCOMP_RET_ALLOW);
-	put(p, BPF_JMP | BPF_JEQ | BPF_K, AF_NETLINK, 1, 0);
-	answer(p, ERRNO(EAFNOSUPPORT));
+	put(p, BPF_JMP | BPF_JEQ | BPF_K, AF_NETLINK, 0, 4);
 	load_arg(p, 2);
 	answer_if(p, BPF_JEQ, 0, SECCOMP_RET_ALLOW);
 	answer(p, ERRNO(EPROTONOSUPPORT));
+	put(p, BPF_JMP | BPF_JEQ | BPF_K, AF_INET, 2, 0);
+	put(p, BPF_JMP | BPF_JEQ | BPF_K, AF_INET6, 1, 0);
+	answer(p, ERRNO(EAFNOSUPPORT));
+	load_arg(p, 2);
+	for (size_t i = 0; i < ARRAY_LEN(protocols); i++)
+		answer_if(p, BPF_JEQ, protocols[i], SECCOMP_RET_ALLOW);
+	answer(p, ERRNO(EPROTONOSUPPORT));
+}
+
+/* Huge pages are the host's, set aside for somebody, and count as nobody's memory. */
+static void rule_mmap(struct filter *p)
+{
+	load_arg(p, 3);
+	answer_if(p, BPF_JSET, MAP_HUGETLB, ERRNO(EINVAL));
+	answer(p, SECCOMP_RET_ALLOW);
+}
+
+static void rule_memfd(struct filter *p)
+{
+	load_arg(p, 1);
+	answer_if(p, BPF_JSET, MFD_HUGETLB, ERRNO(EINVAL));
+	answer(p, SECCOMP_RET_ALLOW);
 }
 
 static const struct {
 	const char *name;
 	void (*emit)(struct filter *p);
 } rules[] = { { "clone", rule_clone }, { "unshare", rule_unshare }, { "ioctl", rule_ioctl },
-	{ "socket", rule_socket }, { "socketpair", rule_socket } };
+	{ "socket", rule_socket }, { "socketpair", rule_socket }, { "mmap", rule_mmap },
+	{ "memfd_create", rule_memfd } };
 
 static int add_rules(struct filter *p)
 {

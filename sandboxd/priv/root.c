@@ -169,6 +169,7 @@ static const struct mask {
 	{ "acpi", MASK_HIDE },
 	{ "scsi", MASK_HIDE },
 	{ "interrupts", MASK_HIDE },
+	{ "pressure", MASK_HIDE }, /* the host's, and a reader may have the kernel watch it */
 	{ "kpagecount", MASK_HIDE },
 	{ "kpageflags", MASK_HIDE },
 	{ "kpagecgroup", MASK_HIDE },
@@ -267,7 +268,8 @@ static int make_dev(int root, const struct root_spec *s, struct fail *f)
 {
 	static const char *const opts[] = { "size=64k", "mode=0755", NULL };
 	char uid[32], gid[32];
-	const char *const pts[] = { "mode=0620", "ptmxmode=0666", uid, gid, "max=1024", NULL };
+	/* the host has some thousand terminals for all of them */
+	const char *const pts[] = { "mode=0620", "ptmxmode=0666", uid, gid, "max=128", NULL };
 	_cleanup_close_ int dev =
 		mount_fs(root, "dev", "tmpfs", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, f);
 	_cleanup_close_ int p = -1, q = -1;

@@ -5,9 +5,12 @@
 
 #include "common/sys/mem.h"
 
+#include <linux/securebits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 static int wait_for_end(void *arg)
@@ -25,7 +28,8 @@ static int write_maps(pid_t pid, uid_t first, int *ns)
 {
 	char path[48];
 	int r = 0;
-	static const char *const maps[] = { "uid_map", "gid_map" };
+	/* The last is not used, but whoever is inside could write it once. */
+	static const char *const maps[] = { "uid_map", "gid_map", "projid_map" };
 
 	for (size_t i = 0; i < ARRAY_LEN(maps) && r == 0; i++) {
 		snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, maps[i]);
@@ -37,6 +41,26 @@ static int write_maps(pid_t pid, uid_t first, int *ns)
 	return r == 0 && *ns < 0 ? -errno : r;
 }
 
+/* What the kernel counts by user (inotify, pending signals, message queues) it charges to the owner of
+ * the user's namespace as well. One owner for all would be the host's root, and the first sandbox to
+ * use much would use up everybody's; so each has its own, an id that no process of the host has. */
+static pid_t start_owned(uid_t owner, void *stack_end, int *p)
+{
+	int dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0);
+	pid_t pid = -1;
+
+	if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) < 0)
+		return -errno;
+	if (syscall(SYS_setresuid, -1, owner, -1) == 0)
+		pid = clone(wait_for_end, stack_end, CLONE_VM | CLONE_NEWUSER | SIGCHLD, p);
+	int e = errno;
+	(void)syscall(SYS_setresuid, -1, 0, -1);
+	(void)prctl(PR_SET_SECUREBITS, 0, 0, 0, 0);
+	if (dumpable == 1) /* a change of ids has taken it away */
+		(void)prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
+	return pid < 0 ? -e : pid;
+}
+
 int userns_make(uid_t first, struct fail *f)
 {
 	_Alignas(16) char stack[8192];
@@ -45,8 +69,8 @@ int userns_make(uid_t first, struct fail *f)
 
 	if (pipe2(p, O_CLOEXEC) < 0)
 		return fail_set(f, errno, "make a pipe");
-	pid = clone(wait_for_end, stack + sizeof(stack), CLONE_VM | CLONE_NEWUSER | SIGCHLD, p);
-	r = pid < 0 ? -errno : write_maps(pid, first, &ns);
+	pid = start_owned(first, stack + sizeof(stack), p);
+	r = pid < 0 ? pid : write_maps(pid, first, &ns);
 	if (pid > 0) {
 		kill(pid, SIGKILL);
 		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)

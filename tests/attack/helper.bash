@@ -9,7 +9,8 @@ attack_up() { # SERVERS…
 	export O=${SBX_BUILD:-$PWD/build} T
 	T=$(mktemp -d /var/tmp/sbx-attack.XXXXXX)
 	chmod 755 "$T" # as open as a careless operator's folder
-	mkdir "$T/root"
+	mkdir "$T/root" "$T/images"
+	ln -s "${SBX_IMAGES:-$O/images}/base.tar" "$T/images/base.tar"
 	ln -s "$O"/bin/sbx-* "$T/root"
 	ln -sf "$O/tests/linux/root/sbx-priv" "$T/root/sbx-priv"
 	for s; do server "$s" || return 1; done
@@ -44,7 +45,7 @@ server() {
 	[ -d "$T/$s/state" ] || mkdir -m 700 "$T/$s/state"
 	on "$s"
 	"$O/bin/sandboxd" --listen "unix://$D/sock" --state-dir "$D/state" --libexec-dir "$bin" \
-		--image-dir "${SBX_IMAGES:-$O/images}" --no-keep-sandboxes "$@" >>"$D/log" 2>&1 3>&- &
+		--image-dir "$T/images" --no-keep-sandboxes "$@" >>"$D/log" 2>&1 3>&- &
 	echo $! >"$D/pid"
 	await 60 server_up || { tail -n 20 "$D/log" >&2; return 1; }
 }

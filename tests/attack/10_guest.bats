@@ -1,0 +1,204 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# Code in a sandbox against the host, the server and its neighbours: races, pools that all share, and text that
+# means something to a terminal. What is one call and one answer is in test_inside.c.
+bats_require_minimum_version 1.5.0
+load helper
+
+setup_file() { attack_up u r; }
+setup() { attack_setup; }
+teardown() { attack_clean; }
+teardown_file() { attack_down; }
+
+# --- races
+
+# The folder d and the link l change names a hundred thousand times a second; l leads to a folder that only
+# the host has, and to the guest's own root, where the names below it are others.
+race_files() {
+	local s=$1 id end p seen=0 missed=0 got
+	on "$s"
+	mkdir -p "$T/host" && echo HOST >"$T/host/f" && echo x >"$T/host/host-only"
+	id=$(new)
+	give "$id" guest_race
+	guest "$id" "mkdir d; echo GOOD > d/f; ln -s $T/host l" >/dev/null
+	p=$(begin "$id" './guest_race swap d l 60')
+	end=$((SECONDS + 30))
+	# until both sides were met, and some more
+	while [ "$seen" -lt 5 ] || [ "$missed" -lt 5 ]; do
+		got=$(get "$id" /sandbox/home/d/f)
+		[[ $got != *HOST* ]]
+		if [ "$got" = GOOD ]; then seen=$((seen + 1)); else missed=$((missed + 1)); fi
+		echo GOOD | put "$id" /sandbox/home/d/f >/dev/null
+		echo GOOD | put "$id" /sandbox/home/d/new >/dev/null
+		[[ $(api "/v1/sandboxes/$id/dirs?path=/sandbox/home/d") != *'"host-only"'* ]]
+		api -X DELETE "/v1/sandboxes/$id/files?path=/sandbox/home/d/new" >/dev/null
+		api -X DELETE "/v1/sandboxes/$id/files?path=/sandbox/home/d/host-only" >/dev/null
+		[ "$SECONDS" -lt "$end" ]
+	done
+	is "$(ls "$T/host")" "$(printf 'f\nhost-only')"
+	is "$(cat "$T/host/f")" HOST
+	alive "$id"
+}
+
+@test "a folder that is exchanged for a link: no read, write, listing or delete goes astray" {
+	race_files u
+	race_files r
+}
+
+@test "a snapshot taken during the exchange holds nothing of the host, and its fork neither" {
+	on u
+	mkdir -p "$T/host" && echo HOST-SECRET >"$T/host/f"
+	id=$(new)
+	give "$id" guest_race
+	guest "$id" "mkdir -p a/d; echo GOOD > a/d/f; ln -s $T/host a/l; ln -s / a/root; ln -s /proc/1/root a/init" >/dev/null
+	begin "$id" './guest_race swap a/d a/l 60' >/dev/null
+	for _ in 1 2 3; do
+		snap=$(api -X POST "/v1/sandboxes/$id/snapshots" | jq -er .id)
+		fork=$(new "{\"snapshot_id\":\"$snap\"}")
+		[ "$(guest "$fork" 'cat a/d/f a/l/f 2>/dev/null')" = GOOD ]
+		is "$(guest "$fork" 'grep -rs HOST-SECRET a/d a/l | wc -l')" 0
+		del "$fork"
+		api -X DELETE "/v1/snapshots/$snap" >/dev/null
+	done
+	# and none of the layers that were written has it
+	never grep -rqs HOST-SECRET "$D/state/priv/layers"
+}
+
+# What a client could not ask for, an image can have in its place.
+links_image() {
+	mkdir -p "$T/tree/mnt/real"
+	for l in etc:/etc sys:/proc/sys up:../../../../tmp near:/mnt/real loop:/mnt/loop; do ln -sfn "${l#*:}" "$T/tree/mnt/${l%%:*}"; done
+	: >"$T/tree/mnt/file"
+	cp "$O/images/base.tar" "$T/links.tar"
+	tar -rf "$T/links.tar" -C "$T/tree" --owner=0 --group=0 mnt
+	mv "$T/links.tar" "$T/images/links.tar"
+}
+
+@test "a volume is not mounted through what an image has in its place" {
+	on u
+	links_image
+	before=$(find /etc /mnt -maxdepth 2 | sort | sha256sum)
+	is "$(post /v1/volumes '{"name":"v","size_mb":64}' | jq -r .name)" v
+	for path in /mnt/etc /mnt/etc/x /mnt/sys /mnt/up /mnt/up/x /mnt/near /mnt/near/x /mnt/file /mnt/file/x \
+		/mnt/loop /proc/x /sys/x /dev/x /dev/shm /mnt/../etc; do
+		out=$(post /v1/sandboxes "{\"image\":\"links\",\"volumes\":[{\"name\":\"v\",\"path\":\"$path\"}]}")
+		[ "$(jq -r '.error.code // empty' <<<"$out")" ] || { echo "$path: $out"; false; }
+	done
+	# the volume is free, and where there is a folder it is mounted
+	ok=$(new '{"image":"links","volumes":[{"name":"v","path":"/mnt/real/x"}]}')
+	is "$(guest "$ok" 'echo text > /mnt/real/x/f; cat /mnt/near/x/f')" text
+	del "$ok"
+	is "$(api -X DELETE -o /dev/null -w '%{http_code}' /v1/volumes/v)" 204
+	is "$(find /etc /mnt -maxdepth 2 | sort | sha256sum)" "$before"
+}
+
+@test "a reader of a volume stays a reader, with every right of guest root" {
+	on r
+	post /v1/volumes '{"name":"w","size_mb":64}' >/dev/null
+	id=$(new '{"volumes":[{"name":"w","path":"/data"}]}')
+	is "$(guest "$id" 'echo text > /data/f; chmod 666 /data/f; cat /data/f')" text
+	del "$id"
+	id=$(new '{"volumes":[{"name":"w","path":"/data","read_only":true}]}')
+	out=$(guest "$id" 'exec 2>&1; echo no > /data/f; mount -o remount,rw /data; mount -o bind /data /tmp; chmod 777 /data
+		exec 5</data/f; echo no > /proc/self/fd/5; echo no > /proc/self/root/data/f; ln /data/f /data/g; rm /data/f
+		touch /data/f; cat /data/f')
+	is "$(tail -n1 <<<"$out")" text
+	is "$(grep -cv 'Read-only\|denied\|permitted\|text$' <<<"$out")" 0
+	del "$id"
+	api -X DELETE /v1/volumes/w >/dev/null
+}
+
+# --- the first process
+
+@test "who stops the server's starts half-way stops his own sandbox only" {
+	on u
+	id=$(new) other=$(new)
+	give "$id" guest_race
+	begin "$id" './guest_race stop 5' >/dev/null
+	for _ in 1 2 3 4 5 6 7 8; do # answered, well or not, and never for ever
+		api -X POST -H 'Content-Type: application/json' -d "$(body true 3)" -o /dev/null -w '%{http_code}\n' \
+			--max-time 30 "/v1/sandboxes/$id/run" &
+	done >"$T/codes"
+	for _ in 1 2 3; do alive "$other"; done
+	is "$(api -X DELETE -o /dev/null -w '%{http_code}' --max-time 30 "/v1/sandboxes/$id")" 204
+	wait
+	is "$(grep -c '^[245]' "$T/codes")" 8
+	alive "$other"
+}
+
+# --- what the host has once
+
+# The neighbour, and the host itself, must get as much as they would without the attacker.
+@test "quotas of a user are a sandbox's own: inotify, pending signals, message queues" {
+	on u
+	a=$(new) b=$(new)
+	give "$a" guest_pools
+	give "$b" guest_pools
+	for kind in inotify signals queues; do
+		p=$(begin "$a" "tail -f /dev/null | ./guest_pools $kind")
+		await 30 said "$a" "$p" took
+		[ "$(guest "$b" "./guest_pools $kind 8 </dev/null")" = "took 8" ]
+		is "$("$O/tests/attack/guest_pools" $kind 8 </dev/null)" "took 8"
+	done
+}
+
+@test "what lies in sockets counts as the sandbox's memory" {
+	on u
+	for kind in tcp udp; do
+		id=$(new '{"memory_mb":64}')
+		give "$id" guest_pools
+		got=$(guest "$id" "./guest_pools $kind </dev/null" | awk '{ print $2 }')
+		[ "${got:-0}" -le 64 ] || { echo "$kind: $got MiB in a sandbox of 64"; false; } # none: it was killed
+	done
+}
+
+@test "paths of the host are in no file of procfs" {
+	for s in u r; do
+		on $s
+		id=$(new '{"volumes":[]}')
+		is "$(guest "$id" "grep -ls '$T\|/var/tmp\|sandboxd' /proc/self/mountinfo /proc/self/mounts /proc/self/mountstats \
+			/proc/1/cmdline /proc/1/mountinfo /proc/self/cgroup /proc/1/cgroup /proc/swaps /proc/locks \
+			/proc/net/unix /proc/self/maps /proc/self/environ /proc/1/status; true")" ""
+	done
+}
+
+@test "names in /dev/shm, System V memory, queues and abstract sockets stay in their sandbox" {
+	on u
+	a=$(new) b=$(new)
+	guest "$a" 'echo s > /dev/shm/x; : > /dev/mqueue/q; echo s > /tmp/t; ipcs -m' >/dev/null
+	is "$(guest "$b" 'ls -A /dev/shm; ls -A /dev/mqueue; ls -A /tmp; cat /proc/sysvipc/shm | wc -l; grep -c @ /proc/net/unix')" "$(printf '1\n0')"
+	is "$(ls /dev/shm | grep -cx x)" 0
+}
+
+# --- text for terminals
+
+@test "no byte of a guest reaches a terminal as a command of its own: listings, events, errors" {
+	on u
+	id=$(new '{"name":"text"}') n=/sandbox/home/n
+	guest "$id" 'mkdir -p "$(printf "n/e\033]0;title\007")"; cd n; : > "$(printf "c1\302\2331m")"; : > "$(printf "new\nline")"
+		: > "$(printf "tab\there")"; : > "$(printf "del\177")"; : > "$(printf "back\rto")"; : > "$(printf "raw\233\37731m")"
+		ln -s "$(printf "to\033[2J")" link' >/dev/null
+	printf x | put "$id" /sandbox/home/n/%1b%5b31mred >/dev/null
+	get "$id" /sandbox/home/n/%1b%5bmissing >/dev/null
+	api -X POST -H 'Content-Type: application/json' -d '{"argv":["/bin/\u001b[2Jx","\u009b31m","a\nb"]}' "/v1/sandboxes/$id/run" >/dev/null
+	api -X POST -H 'Content-Type: application/json' -d '{"argv":["sleep","600","\u001b[2J\nforged line"]}' "/v1/sandboxes/$id/processes" >/dev/null
+	sbx() { "$O/bin/sbx" "$@" 2>&1 </dev/null || true; }
+	clean() { # FILE: nothing but lines of printable text
+		never grep -qP '[\x00-\x08\x0b-\x1f\x7f]' "$1"
+		never grep -qaP '\xc2[\x80-\x9f]' "$1"
+	}
+	for what in "file ls text $n" "file ls -l text $n" "event ls text" "ps text" "sandbox show text" "ls" \
+		"process show text 1" "cat text $n/$(printf '\033[1m')" "file rm text $n/$(printf '\033[2J')" \
+		"run text $(printf '/bin/\033[2J')" "--json event ls text" "--json file ls text $n"; do
+		eval "sbx $what" >"$T/out"
+		[ -s "$T/out" ] || { echo "nothing from: $what"; false; }
+		clean "$T/out" || { echo "$what:"; cat -v "$T/out"; false; }
+	done
+	# one entry, one line
+	is "$(sbx file ls text $n | wc -l)" "$(guest "$id" 'ls -A n | tr -dc "" | wc -c; find n -mindepth 1 -maxdepth 1 -exec echo x \; | wc -l' | tail -n1)"
+	is "$(sbx ps text | grep -c '^forged')" 0
+	# the server's own log and its record of events are lines of text, too
+	clean "$D/log"
+	jq -e . "$D/state/audit/events.jsonl" >/dev/null
+	clean "$D/state/audit/events.jsonl"
+}
