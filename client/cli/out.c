@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What people read. Text that comes from a server or a guest never reaches a terminal with a
- * control byte in it. */
+ * control byte in it, and never makes a line of its own. */
 #include "client/cli/cli.h"
 
 #include "common/sys/mem.h"
@@ -45,7 +45,7 @@ int fail(const struct sbx_error *e)
 
 static bool control(const unsigned char *p)
 {
-	return (*p < 0x20 && *p != '\n' && *p != '\t') || *p == 0x7f ||
+	return *p < 0x20 || *p == 0x7f ||
 	       (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0);
 }
 
@@ -72,9 +72,22 @@ void put_complaint(const char *text)
 	fputc('\n', stderr);
 }
 
+/* In JSON, bytes from 0x7f to 0x9f are inside strings. */
 void put_json(const char *text, size_t len)
 {
-	fwrite(text, 1, len, stdout);
+	const unsigned char *p = (const unsigned char *)text;
+	size_t from = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		bool c1 = p[i] == 0xc2 && i + 1 < len && p[i + 1] >= 0x80 && p[i + 1] < 0xa0;
+		if (p[i] != 0x7f && !c1)
+			continue;
+		fwrite(text + from, 1, i - from, stdout);
+		printf("\\u%04x", c1 ? p[i + 1] : p[i]);
+		i += c1;
+		from = i + 1;
+	}
+	fwrite(text + from, 1, len - from, stdout);
 	if (!len || text[len - 1] != '\n')
 		putchar('\n');
 }
