@@ -31,7 +31,7 @@ struct http_app {
 struct http_conf {
 	int listen_fd; /* bound and listening; the server takes it */
 	const char *tls_cert_pem, *tls_key_pem, *client_ca_pem; /* contents; NULL: no TLS */
-	unsigned max_connections;                               /* beyond: 503 and close */
+	unsigned max_connections;   /* beyond: idle strangers are closed, else 503 and close */
 	unsigned header_timeout_ms; /* whole header, from the first moment of the connection */
 	unsigned idle_timeout_ms;   /* kept-alive connection without a request */
 	unsigned body_timeout_ms;   /* a body that does not move */
@@ -63,6 +63,8 @@ int http_client_fd(const struct http_req *r); /* for poll(POLLRDHUP) only */
 bool http_answered(const struct http_req *r);
 void http_add_header(struct http_req *r, const char *name, const char *value);
 void http_close_after(struct http_req *r); /* Connection: close */
+/* The client has shown who it is: its connection is not given up for another's. */
+void http_trust(struct http_req *r);
 /* This answer has no end of its own: a stop of the server cuts it at once. After the reply. */
 void http_cut_at_stop(struct http_req *r);
 void http_reply(struct http_req *r, int status, const char *type, const void *body, size_t len);

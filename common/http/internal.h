@@ -2,9 +2,13 @@
 /* Shared by the files of this folder: the server, its connections, one request.
  *
  * A connection has a deadline. While it waits for something the client owes (a header, a body, the
- * next request) the deadline is a moment; while our own code works for it there is none. One
- * sweeper thread shuts down the sockets whose moment has passed, so that a slow client costs no
- * more than its own thread, and for a bounded time. */
+ * next request, that it takes an answer) the deadline is a moment; while our own code works for it
+ * there is none. One sweeper thread shuts down the sockets whose moment has passed, so that a slow
+ * client costs no more than its own thread, and for a bounded time.
+ *
+ * When all places are taken, strangers make room for who comes: first who has asked for nothing yet,
+ * then who asks for nothing now, then who does not take an answer. The application says who is none
+ * (http_trust). So those without a token cannot keep out those with one. */
 #ifndef COMMON_HTTP_INTERNAL_H
 #define COMMON_HTTP_INTERNAL_H
 
@@ -23,13 +27,23 @@
 #define HTTP_EXTRA_HEADERS     16
 #define HTTP_SPARE_CONNECTIONS 64 /* beyond max_connections: these get their 503 */
 
+/* Whose turn it is, and so whether the connection may be given up. */
+enum turn {
+	TURN_OURS,    /* and the client's while it sends a body: kept */
+	TURN_HEADER,  /* the client's: a header, the first or the next */
+	TURN_ANSWER,  /* the client's: to take an answer that lies ready */
+	TURN_EVICTED, /* for good: its thread does nothing but end it */
+};
 struct conn {
 	struct http_server *server;
 	int fd;               /* closed by the library after its CLOSED notice */
 	gnutls_session_t tls; /* NULL without TLS */
 	bool over_limit, upgraded;
 	_Atomic int64_t deadline_ms; /* CLOCK_MONOTONIC; 0: none */
-	_Atomic bool waits;          /* for a header, or for ever: cut when the server stops */
+	_Atomic int turn;
+	_Atomic bool served;         /* it has got an answer */
+	_Atomic bool trusted;        /* never evicted */
+	_Atomic bool endless;        /* the answer has no end: cut when the server stops */
 	pthread_t thread;            /* set with the first request line */
 	_Atomic bool has_thread;
 	struct conn *prev, *next; /* under server->lock */
@@ -44,7 +58,7 @@ struct http_server {
 	pthread_cond_t changed; /* CLOCK_MONOTONIC */
 	/* under lock */
 	struct conn *conns;
-	unsigned nconns, open, upgrades;
+	unsigned nconns, evicted, open, upgrades;
 	bool quit, sweeper_sleeps;
 	_Atomic bool stopping;
 };
@@ -66,6 +80,7 @@ struct http_req {
 	struct MHD_Connection *mhd;
 	const char *method;
 	char *target;      /* as sent, cut up; owned */
+	size_t target_len; /* as sent */
 	const char *path;  /* raw, in target */
 	const char *query; /* raw, behind the '?', in target; NULL: none */
 	char *authority;   /* of a target in absolute form; owned, or NULL */
@@ -83,8 +98,10 @@ struct http_req {
 };
 
 int64_t http_now_ms(void);
-void conn_busy(struct conn *c); /* our turn: no deadline */
-void conn_waits(struct conn *c, unsigned ms, bool header);
+bool conn_busy(struct conn *c); /* our turn: no deadline; false when it was evicted */
+void conn_waits(struct conn *c, unsigned ms, enum turn turn);
+/* Tells why the header's lines are not what other readers would see, NULL when they are. */
+const char *req_lines_fault(const struct http_req *r, const char *url, const char *version);
 /* Tells why the header's framing is unsafe, NULL when it is sound. */
 const char *req_framing_fault(struct http_req *r);
 bool req_has_body(const struct http_req *r);
@@ -100,6 +117,8 @@ void conn_send(struct conn *c, const char *buf, size_t len);
 void req_refuse(struct http_req *r, int status, const char *word, const char *message);
 /* The answer to what the library itself refuses, written past it. */
 void conn_refuse(struct conn *c, unsigned status);
+/* To one that has sent nothing yet, from another thread; does not wait. */
+void conn_turn_away(struct conn *c);
 /* Reads and drops what the client still sends, so that it reads our answer and not a reset. */
 void conn_linger(struct conn *c);
 /* The request is over: lets the upgrade's owner release its argument if it never ran. */

@@ -110,6 +110,27 @@ void conn_refuse(struct conn *c, unsigned status)
 	send_answer(c, status, "application/json", body, sizeof(body) - 1, false);
 }
 
+void conn_turn_away(struct conn *c)
+{
+	static const char body[] =
+		"{\"error\":{\"code\":\"unavailable\",\"message\":\"too many connections\"}}";
+	char answer[256];
+	int n = snprintf(answer, sizeof(answer),
+		"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n"
+		"Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+		sizeof(body) - 1, body);
+
+	if (!c->tls) /* its session is another thread's */
+		(void)send(c->fd, answer, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* A whole answer is taken within the time of a body, and a second for each 64 KiB. */
+static void await_reader(struct http_req *r, size_t len)
+{
+	conn_waits(r->conn, r->server->conf.body_timeout_ms + (unsigned)(len / 64),
+		TURN_ANSWER);
+}
+
 void http_reply(struct http_req *r, int status, const char *type, const void *body, size_t len)
 {
 	if (r->answered)
@@ -121,6 +142,8 @@ void http_reply(struct http_req *r, int status, const char *type, const void *bo
 	req_queue(r, status, type,
 		MHD_create_response_from_buffer(
 			len, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY));
+	if (r->queued)
+		await_reader(r, len);
 }
 
 void req_refuse(struct http_req *r, int status, const char *word, const char *message)

@@ -46,6 +46,7 @@ struct http_req *req_new(
 		free(r);
 		return NULL;
 	}
+	r->target_len = strlen(uri);
 	r->server = s;
 	r->conn = c;
 	r->mhd = mhd;
@@ -213,6 +214,65 @@ static int64_t parse_length(const char *s)
 		if (__builtin_mul_overflow(n, 10, &n) || __builtin_add_overflow(n, *s - '0', &n))
 			return INT64_MAX;
 	return n;
+}
+
+/* --- lines ---
+ *
+ * The library (0.9.75) ends a line at a bare CR or LF, joins folded lines, takes names with blanks, and
+ * all that it gives ends at a NUL: other readers of the same bytes see other headers there. It cuts the
+ * header into strings where it lies, though, so that what was there can be told afterwards: each string
+ * stands right behind the one before it, and only CRLF leaves two NULs. A header that grew beyond its first
+ * buffer fails this, too, and is larger than any that we have a use for. */
+#define NAME_CHARS                                                                                 \
+	"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+struct lines {
+	const char *at; /* where the next one has to begin; NULL: one was bad */
+};
+
+static bool has_control(const char *s, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (((unsigned char)s[i] < ' ' && s[i] != '\t') || s[i] == 0x7f)
+			return true;
+	return false;
+}
+
+static enum MHD_Result check_line(void *cls, enum MHD_ValueKind kind, const char *name,
+	size_t name_len, const char *value, size_t len)
+{
+	struct lines *l = cls;
+	const char *p = l->at;
+
+	(void)kind;
+	l->at = NULL;
+	if (name != p || !name_len || strspn(name, NAME_CHARS) != name_len || p[name_len])
+		return MHD_NO;
+	p += name_len + 1;
+	p += strspn(p, " \t");
+	if (value != p || has_control(value, len) || p[len] || p[len + 1])
+		return MHD_NO;
+	l->at = p + len + 2;
+	return MHD_YES;
+}
+
+const char *req_lines_fault(const struct http_req *r, const char *url, const char *version)
+{
+	const union MHD_ConnectionInfo *size =
+		MHD_get_connection_info(r->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+	const char *p = r->method + strlen(r->method) + 1;
+	struct lines l;
+
+	if (url != p || strpbrk(url, " \t") || version != p + r->target_len + 1)
+		return "malformed request line";
+	p = version + strlen(version);
+	if (p[0] || p[1])
+		return "malformed request line";
+	l.at = p + 2;
+	MHD_get_connection_values_n(r->mhd, MHD_HEADER_KIND, check_line, &l);
+	if (!l.at || !size || l.at[0] || l.at[1] || l.at + 2 != r->method + size->header_size)
+		return "malformed header";
+	return NULL;
 }
 
 /* Two readers of one header that disagree where the body ends make two requests out of one: each of

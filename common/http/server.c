@@ -24,21 +24,37 @@ int64_t http_now_ms(void)
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-void conn_busy(struct conn *c)
+/* Who was evicted stays so: it is another thread that decided, and that may have answered. */
+static bool take_turn(struct conn *c, enum turn turn)
 {
-	c->waits = false;
-	c->deadline_ms = 0;
+	int was = c->turn;
+
+	while (was != TURN_EVICTED)
+		if (atomic_compare_exchange_weak(&c->turn, &was, turn))
+			return true;
+	return false;
 }
 
-void conn_waits(struct conn *c, unsigned ms, bool header)
+bool conn_busy(struct conn *c)
+{
+	c->deadline_ms = 0;
+	return take_turn(c, TURN_OURS);
+}
+
+void conn_waits(struct conn *c, unsigned ms, enum turn turn)
 {
 	c->deadline_ms = http_now_ms() + ms;
-	c->waits = header;
+	(void)take_turn(c, turn);
+}
+
+void http_trust(struct http_req *r)
+{
+	r->conn->trusted = true;
 }
 
 void http_cut_at_stop(struct http_req *r)
 {
-	r->conn->waits = true;
+	r->conn->endless = true;
 }
 
 /* --- the sweeper --- */
@@ -50,8 +66,9 @@ static void sweep(struct http_server *s)
 	for (struct conn *c = s->conns; c; c = c->next) {
 		int64_t at = c->deadline_ms;
 
-		if ((at && at <= now) || (s->stopping && c->waits)) {
-			conn_busy(c);
+		if ((at && at <= now) ||
+			(s->stopping && (c->turn == TURN_HEADER || c->endless))) {
+			(void)conn_busy(c);
 			shutdown(c->fd, SHUT_RDWR);
 		}
 	}
@@ -119,7 +136,7 @@ static struct conn *conn_new(struct http_server *s, struct MHD_Connection *mhd)
 	 */
 	(void)setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	(void)setsockopt(c->fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
-	conn_waits(c, s->conf.header_timeout_ms, true);
+	conn_waits(c, s->conf.header_timeout_ms, TURN_HEADER);
 	return c;
 }
 
@@ -139,6 +156,49 @@ static void conn_tls(struct conn *c, struct MHD_Connection *mhd)
 	}
 }
 
+static unsigned rank(const struct conn *c, int turn)
+{
+	return (turn == TURN_ANSWER ? 2 : 0) + (c->served ? 1 : 0);
+}
+
+/* The one that is missed least, or NULL: of one rank whose time is up first. */
+static struct conn *least_needed(struct http_server *s, int *ret_turn)
+{
+	struct conn *best = NULL;
+
+	for (struct conn *c = s->conns; c; c = c->next) {
+		int turn = c->turn;
+
+		if (c->trusted || (turn != TURN_HEADER && turn != TURN_ANSWER))
+			continue;
+		if (!best || rank(c, turn) < rank(best, *ret_turn) ||
+			(rank(c, turn) == rank(best, *ret_turn) &&
+				c->deadline_ms <= best->deadline_ms)) {
+			best = c;
+			*ret_turn = turn;
+		}
+	}
+	return best;
+}
+
+/* Lock held. Makes a place; false when every connection works. */
+static bool evict_one(struct http_server *s)
+{
+	struct conn *c;
+	int turn;
+
+	while ((c = least_needed(s, &turn))) {
+		if (!atomic_compare_exchange_strong(&c->turn, &turn, TURN_EVICTED))
+			continue; /* it has got going just now */
+		s->evicted++;
+		if (turn == TURN_HEADER && !c->served)
+			conn_turn_away(c);
+		shutdown(c->fd, SHUT_RDWR);
+		return true;
+	}
+	return false;
+}
+
 static void conn_started(struct http_server *s, struct MHD_Connection *mhd, void **ctx)
 {
 	struct conn *c = conn_new(s, mhd);
@@ -148,13 +208,13 @@ static void conn_started(struct http_server *s, struct MHD_Connection *mhd, void
 		return;
 	conn_tls(c, mhd);
 	pthread_mutex_lock(&s->lock);
+	c->over_limit = ++s->nconns - s->evicted > s->conf.max_connections && !evict_one(s);
 	c->next = s->conns;
 	if (c->next)
 		c->next->prev = c;
 	if (s->sweeper_sleeps)
 		pthread_cond_broadcast(&s->changed);
 	s->conns = c;
-	c->over_limit = ++s->nconns > s->conf.max_connections;
 	pthread_mutex_unlock(&s->lock);
 }
 
@@ -168,6 +228,7 @@ static void conn_closed(struct http_server *s, struct conn *c)
 	if (c->next)
 		c->next->prev = c->prev;
 	s->nconns--;
+	s->evicted -= c->turn == TURN_EVICTED;
 	pthread_mutex_unlock(&s->lock);
 	free(c);
 }
@@ -187,6 +248,7 @@ void conn_linger(struct conn *c)
 	size_t total = 0;
 	char buf[16384];
 
+	conn_waits(c, HTTP_LINGER_MS + 1000, TURN_ANSWER);
 	shutdown(c->fd, SHUT_WR);
 	while (total < HTTP_LINGER_BYTES && !c->server->stopping) {
 		struct pollfd p = { .fd = c->fd, .events = POLLIN };
@@ -243,9 +305,14 @@ static void begin(struct http_req *r)
 
 /* The library closes a connection whose answer it gets before the end of a request, even of one
  * without a body: those begin at their end, so that a refusal does not cost the connection. */
-static void header_seen(struct http_req *r)
+static void header_seen(struct http_req *r, const char *url, const char *version)
 {
-	const char *fault = req_framing_fault(r);
+	const char *fault = req_lines_fault(r, url, version);
+
+	if (!fault)
+		fault = req_framing_fault(r);
+	if (r->content_length < 0)
+		r->close_after = true; /* it is not we who find the end of its chunks */
 
 	if (fault)
 		req_refuse(r, 400, "invalid_request", fault);
@@ -282,14 +349,12 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
 	struct http_req *r = *ctx;
 
 	(void)mhd;
-	(void)url;
-	if (!r || r->answered)
+	if (!r || r->answered || !conn_busy(r->conn))
 		return MHD_NO;
-	conn_busy(r->conn);
 	if (r->phase == PH_HEADER) {
 		r->method = method;
 		r->http10 = !strcmp(version, "HTTP/1.0");
-		header_seen(r);
+		header_seen(r, url, version);
 		if (r->answered)
 			return r->queued ? MHD_YES : MHD_NO;
 		r->phase = PH_BODY;
@@ -303,7 +368,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
 		return r->queued ? MHD_YES : MHD_NO;
 	}
 	if (req_has_body(r))
-		conn_waits(r->conn, s->conf.body_timeout_ms, false);
+		conn_waits(r->conn, s->conf.body_timeout_ms, TURN_OURS);
 	return MHD_YES;
 }
 
@@ -321,8 +386,10 @@ static void on_completed(
 		req_gone(r, why == MHD_REQUEST_TERMINATED_COMPLETED_OK);
 	if (r->linger)
 		conn_linger(r->conn);
+	r->conn->served = true;
+	r->conn->endless = false;
 	if (!r->conn->upgraded)
-		conn_waits(r->conn, s->conf.idle_timeout_ms, true);
+		conn_waits(r->conn, s->conf.idle_timeout_ms, TURN_HEADER);
 	req_unref(r);
 	pthread_mutex_lock(&s->lock);
 	s->open--;
@@ -352,9 +419,8 @@ static void library_refuses(struct http_server *s, unsigned status)
 {
 	struct conn *c = own_conn(s);
 
-	if (!c || status < 400 || status > 499)
+	if (!c || status < 400 || status > 499 || !conn_busy(c))
 		return;
-	conn_busy(c);
 	conn_refuse(c, status);
 	conn_linger(c);
 }

@@ -80,6 +80,8 @@ static int check_token(struct api *a, struct http_req *r, struct err *e)
 	pthread_rwlock_rdlock(&a->lock);
 	rc = guard_token(r, a->token, e);
 	pthread_rwlock_unlock(&a->lock);
+	if (rc == 0)
+		http_trust(r);
 	return rc;
 }
 

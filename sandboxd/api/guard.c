@@ -82,6 +82,15 @@ static bool origin_is_host(const char *origin, const char *host)
 	return at && !strcasecmp(at + 3, host);
 }
 
+/* A browser says of each request who asks. Of what another site's page loads as an image or a
+ * script this is all it says. */
+static bool is_foreign_page(struct http_req *r)
+{
+	const char *site = http_header(r, "Sec-Fetch-Site");
+
+	return site && strcmp(site, "none") != 0 && strcmp(site, "same-origin") != 0;
+}
+
 int guard_origin(struct http_req *r, const struct strlist *hosts, const struct strlist *origins,
 	bool *ret_cors, struct err *e)
 {
@@ -92,9 +101,9 @@ int guard_origin(struct http_req *r, const struct strlist *hosts, const struct s
 	if (!guard_host_ok(host, hosts))
 		return err_set(e, ERR_FORBIDDEN_ORIGIN,
 			"the Host header names no host of this server; allow one with --allowed-host");
-	if (!origin)
+	if (!origin && !is_foreign_page(r))
 		return 0;
-	if (http_header_count(r, "Origin") == 1) {
+	if (origin && http_header_count(r, "Origin") == 1) {
 		*ret_cors = origin_configured(origin, origins);
 		if (*ret_cors || origin_is_host(origin, host))
 			return 0;

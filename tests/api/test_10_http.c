@@ -384,7 +384,7 @@ static void connections_beyond_the_limit_get_503(void **state)
 		_cleanup_answer_ struct answer a = { 0 };
 
 		fds[i] = httpc_unix(r->sock);
-		httpc_send(fds[i], "GET /v1/health HTTP/1.1\r\n" HOST "\r\n");
+		httpc_send(fds[i], "GET /v1/node HTTP/1.1\r\n" HOST "\r\n");
 		a = httpc_answer(fds[i]);
 		assert_int_equal(a.status, i < 3 ? 200 : 503);
 	}

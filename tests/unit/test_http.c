@@ -65,6 +65,8 @@ static void app_begin(void *arg, struct http_req *r)
 	struct fixture *f = arg;
 
 	f->begun++;
+	if (!strcmp(http_path(r), "/known"))
+		http_trust(r);
 	if (!strcmp(http_path(r), "/refuse")) {
 		http_add_header(r, "X-Refused", "yes");
 		http_reply(r, 401, "text/plain", "no", 2);
@@ -138,16 +140,16 @@ static int listen_loopback(unsigned short *port)
 	return fd;
 }
 
-static int setup(void **state)
+static int setup_with(void **state, unsigned ms)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
 	struct http_app app = { f, app_begin, app_data, app_end, app_gone };
 	struct err e = ERR_NULL;
 	struct http_conf conf = {
 		.max_connections = 4,
-		.header_timeout_ms = 400,
-		.idle_timeout_ms = 800,
-		.body_timeout_ms = 400,
+		.header_timeout_ms = ms,
+		.idle_timeout_ms = 2 * ms,
+		.body_timeout_ms = ms,
 	};
 
 	assert_non_null(f);
@@ -156,6 +158,17 @@ static int setup(void **state)
 		fail_msg("%s", e.msg);
 	*state = f;
 	return 0;
+}
+
+static int setup(void **state)
+{
+	return setup_with(state, 400);
+}
+
+/* For what must not end by itself. */
+static int setup_patient(void **state)
+{
+	return setup_with(state, 30000);
 }
 
 static int teardown(void **state)
@@ -515,19 +528,91 @@ static void answers_503_beyond_the_limit(void **state)
 {
 	struct fixture *f = *state;
 	int fds[5];
-	_cleanup_answer_ struct answer a = { 0 }, b = { 0 };
+	_cleanup_answer_ struct answer b = { 0 };
 
-	for (int i = 0; i < 5; i++)
+	for (int i = 0; i < 4; i++) {
+		_cleanup_answer_ struct answer a = { 0 };
+
 		fds[i] = httpc_tcp(f->port);
-	httpc_send(fds[3], "GET /x HTTP/1.1\r\nHost: h\r\n\r\n");
-	a = httpc_answer(fds[3]);
-	assert_int_equal(a.status, 200);
-	httpc_send(fds[4], "GET /x HTTP/1.1\r\nHost: h\r\n\r\n");
+		httpc_send(fds[i], "GET /known HTTP/1.1\r\nHost: h\r\n\r\n");
+		a = httpc_answer(fds[i]);
+		assert_int_equal(a.status, 200);
+	}
+	fds[4] = httpc_tcp(f->port);
+	httpc_send(fds[4], "GET /known HTTP/1.1\r\nHost: h\r\n\r\n");
 	b = httpc_answer(fds[4]);
 	assert_answer(&b, 503, "unavailable");
 	assert_true(httpc_closed(fds[4], 2000));
 	for (int i = 0; i < 5; i++)
 		close(fds[i]);
+}
+
+/* What one sends that may be given up for another: nothing, a part, what needs no token. */
+static const char *const strangers[] = { "", "GET /x HTTP/1.1\r\nHos",
+	"GET /x HTTP/1.1\r\nHost: h\r\n\r\n" };
+
+static void strangers_make_room_for_who_comes(void **state)
+{
+	struct fixture *f = *state;
+	int known = httpc_tcp(f->port), fds[ARRAY_LEN(strangers)];
+	_cleanup_answer_ struct answer a = { 0 };
+
+	httpc_send(known, "GET /known HTTP/1.1\r\nHost: h\r\n\r\n");
+	a = httpc_answer(known);
+	assert_int_equal(a.status, 200);
+	for (size_t i = 0; i < ARRAY_LEN(strangers); i++) {
+		_cleanup_answer_ struct answer b = { 0 };
+
+		fds[i] = httpc_tcp(f->port);
+		httpc_send(fds[i], strangers[i]);
+		if (strstr(strangers[i], "\r\n\r\n"))
+			b = httpc_answer(fds[i]);
+	}
+	for (size_t i = 0; i < 3; i++) {
+		_cleanup_close_ int fd = httpc_tcp(f->port);
+		_cleanup_answer_ struct answer b = { 0 };
+
+		httpc_send(fd, "GET /known HTTP/1.1\r\nHost: h\r\n\r\n");
+		b = httpc_answer(fd);
+		assert_int_equal(b.status, 200);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(strangers); i++)
+		close(fds[i]);
+	httpc_send(known, "GET /x HTTP/1.1\r\nHost: h\r\n\r\n");
+	answer_free(&a);
+	a = httpc_answer(known);
+	assert_int_equal(a.status, 200);
+	close(known);
+}
+
+static void who_is_turned_away_hears_why(void **state)
+{
+	struct fixture *f = *state;
+	int fds[5];
+	_cleanup_answer_ struct answer a = { 0 }, b = { 0 };
+
+	for (int i = 0; i < 5; i++)
+		fds[i] = httpc_tcp(f->port);
+	httpc_send(fds[4], "GET /x HTTP/1.1\r\nHost: h\r\n\r\n");
+	a = httpc_answer(fds[4]);
+	assert_int_equal(a.status, 200);
+	b = httpc_answer(fds[0]);
+	assert_answer(&b, 503, "unavailable");
+	assert_true(httpc_closed(fds[0], 2000));
+	for (int i = 0; i < 5; i++)
+		close(fds[i]);
+}
+
+static void answers_that_nobody_takes_are_cut(void **state)
+{
+	static const char ask[] = "GET /x HTTP/1.1\r\nHost: h\r\n\r\n";
+	struct fixture *f = *state;
+	_cleanup_close_ int fd = httpc_tcp(f->port);
+	struct pollfd p = { .fd = fd, .events = POLLRDHUP };
+
+	while (send(fd, ask, sizeof(ask) - 1, MSG_DONTWAIT | MSG_NOSIGNAL) > 0 || poll(&p, 1, 100) == 0)
+		assert_true(f->begun < 1000000);
+	assert_true(poll(&p, 1, 0) > 0);
 }
 
 static void query_is_decoded_once(void **state)
@@ -559,6 +644,7 @@ static void query_is_decoded_once(void **state)
 }
 
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+#define P(fn) cmocka_unit_test_setup_teardown(fn, setup_patient, teardown)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -582,7 +668,10 @@ int main(void)
 		T(streams),
 		T(upgrades),
 		T(stop_ends_streams_and_upgrades),
-		T(answers_503_beyond_the_limit),
+		P(answers_503_beyond_the_limit),
+		P(strangers_make_room_for_who_comes),
+		P(who_is_turned_away_hears_why),
+		T(answers_that_nobody_takes_are_cut),
 		T(query_is_decoded_once),
 	};
 
