@@ -75,39 +75,12 @@ struct wire_value {
 };
 /* One entry of a listing; it may take the target. */
 typedef int wire_entry(void *arg, const char *name, struct tree_attr *a);
-int wire_stat(struct req *q, const char *box, const char *path, struct tree_attr *ret);
-int wire_list(struct req *q, const char *box, const char *path, wire_entry *each, void *arg,
-	struct tree_stamp *ret_stamp);
-/* `want`: so many first bytes, too. With WIRE_CLOSE in flags a file that came whole may have no handle
- * ("0"). */
+/* An open that wants first bytes may have no handle ("0") for a file that came whole. */
 #define WIRE_CLOSE O_TMPFILE /* no guest sees it */
-int wire_open(struct req *q, const char *box, const char *path, int flags, mode_t mode, size_t want,
-	char ret_handle[24], struct tree_attr *ret, char **ret_data, size_t *ret_len);
-int wire_read(struct req *q, const char *box, const char *handle, uint64_t off, size_t len, char *buf,
-	size_t *ret);
-int wire_write(struct req *q, const char *box, const char *handle, uint64_t off, bool append,
-	const void *buf, size_t len, uint64_t *ret_written);
-int wire_sync(struct req *q, const char *box, const char *handle, bool data_only);
+#define W(name, params, args, acts) int wire_##name params;
+#include "sbxfs/wire.def"
+#undef W
 void wire_close(struct req *q, const char *box, const char *handle);
-/* Attributes of an open file, whatever became of its name. */
-int wire_fstat(struct req *q, const char *box, const char *handle, struct tree_attr *ret);
-int wire_make(struct req *q, const char *box, enum wire_make what, const char *path, mode_t mode,
-	const char *target, struct tree_attr *ret);
-int wire_link(struct req *q, const char *box, const char *from, const char *to, struct tree_attr *ret);
-int wire_drop(struct req *q, const char *box, const char *path, bool is_dir);
-int wire_rename(struct req *q, const char *box, const char *from, const char *to, unsigned flags);
-/* By handle when one is given, else by path. */
-int wire_setattr(struct req *q, const char *box, const char *path, const char *handle,
-	const struct stat *st, int set, struct tree_attr *ret);
-int wire_fallocate(struct req *q, const char *box, const char *handle, int mode, off_t off, off_t len);
-int wire_copy(struct req *q, const char *box, const struct wire_copy *c, uint64_t *ret);
-int wire_seek(struct req *q, const char *box, const char *handle, off_t off, int whence, off_t *ret);
-int wire_xattr_get(struct req *q, const char *box, const char *path, const char *name, char **ret,
-	size_t *ret_len);
-int wire_xattr_set(struct req *q, const char *box, const char *path, const char *name,
-	const struct wire_value *v);
-int wire_xattr_list(struct req *q, const char *box, const char *path, char **ret, size_t *ret_len);
-int wire_xattr_remove(struct req *q, const char *box, const char *path, const char *name);
 int wire_statfs(struct req *q, const char *box, const char *path, struct statvfs *ret);
 
 /* tree_attr.c */
