@@ -184,7 +184,8 @@ bool ahead_read(struct req *q, struct tree_file *f, size_t size, off_t off)
 
 	if (!size || size > CHUNK || q->m->opt.proto == PROTO_HTTP)
 		return false;
-	pthread_mutex_lock(&f->lock);
+	if (tree_file_lock(q, f) < 0)
+		return false; /* the read itself says so */
 	if (goes_on(q, f, (uint64_t)off, size) && tree_has_handle(f)) {
 		if (!f->ahead && (f->ahead = calloc(1, sizeof(*f->ahead))))
 			f->ahead->window = 1;

@@ -143,8 +143,10 @@ static void reply_opened(struct req *q, struct tree_file *f, struct inode *i, bo
 	/* The kernel cuts a read at the size it remembers: it has to forget that before it reads. */
 	if (!same && q->m->se)
 		(void)fuse_lowlevel_notify_inval_inode(q->m->se, inode_nodeid(q->m, i), -1, 0);
-	if (fuse_reply_open(q->fr, fi) < 0)
+	if (fuse_reply_open(q->fr, fi) < 0) {
+		q->fr = NULL; /* it is over */
 		tree_file_close(q, f->h);
+	}
 }
 
 #define SETTLED_SECS 10
@@ -258,6 +260,7 @@ void tree_create(struct req *q, struct inode *dir, const char *name, mode_t mode
 	inode_looked(q->m, i);
 	if (fuse_reply_create(q->fr, &e, fi) < 0) {
 		inode_forget(q->m, i, 1);
+		q->fr = NULL; /* it is over */
 		tree_file_close(q, f->h);
 	}
 	inode_unref(q->m, i);
@@ -317,7 +320,8 @@ static bool read_inline(struct req *q, struct tree_file *f, size_t size, off_t o
 	size_t at = (size_t)off, n;
 	bool fits;
 
-	pthread_mutex_lock(&f->lock);
+	if (tree_file_lock(q, f) < 0)
+		return false;
 	fits = f->inl && (anyway || now_ms() - f->inl_ms <= INLINE_MS) &&
 		(f->inl_all || (at < f->inl_len && size <= f->inl_len - at));
 	if (fits) {

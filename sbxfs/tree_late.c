@@ -16,6 +16,9 @@ struct late {
 	char *buf; /* owned */
 	size_t len;
 	uint64_t off;
+	bool ended; /* its call is over: */
+	int rc;
+	size_t done;
 };
 
 static bool chunk_take(struct mount *m)
@@ -60,32 +63,53 @@ bool late_send(struct req *q, struct tree_file *f)
 	return true;
 }
 
-static int reap_one(struct req *q, struct tree_file *f, late_again *again)
+/* Who gives up waiting for it, for somebody else's file, leaves it to be done once more. */
+static int end_call(struct req *q, struct late *l)
+{
+	l->rc = fs1_wait(q, &l->c);
+	l->ended = true;
+	if (l->rc == -EINTR) {
+		l->rc = FS1_PLAIN;
+		return -EINTR;
+	}
+	if (l->rc == 0)
+		l->done = (uint64_t)l->c.value < l->len ? (size_t)l->c.value : l->len;
+	return 0;
+}
+
+static int reap_one(struct req *q, struct tree_file *f, bool keep, late_again *again)
 {
 	struct late *l = f->late;
-	size_t done = 0;
-	int rc = fs1_wait(q, &l->c);
+	int rc = l->ended ? 0 : end_call(q, l);
 
+	if (rc < 0)
+		return rc;
+	rc = l->rc;
+	/* Lost with the connection or with the handle, or only a part: once more, in full. */
+	if (rc == FS1_PLAIN || rc == -ESTALE || (rc == 0 && l->done < l->len))
+		rc = again(q, f, l->off + l->done, l->buf + l->done, l->len - l->done);
+	if (rc == -EINTR || (rc == -EHOSTDOWN && keep))
+		return rc;
 	f->late = l->next;
 	f->nlate--;
-	if (rc == 0)
-		done = (uint64_t)l->c.value < l->len ? (size_t)l->c.value : l->len;
-	/* Lost with the connection or with the handle, or only a part: once more, in full. */
-	if (rc == FS1_PLAIN || rc == -ESTALE || (rc == 0 && done < l->len))
-		rc = again(q, f, l->off + done, l->buf + done, l->len - done);
 	free(l->buf);
 	free(l);
 	atomic_fetch_sub(&q->m->chunks, 1);
 	return rc;
 }
 
-int late_reap(struct req *q, struct tree_file *f, bool all, late_again *again)
+int late_reap(struct req *q, struct tree_file *f, bool all, bool keep, late_again *again)
 {
 	int first = 0;
 
 	while (f->late) {
-		int rc = reap_one(q, f, again);
+		unsigned before = f->nlate;
+		int rc = reap_one(q, f, keep, again);
 
+		if (f->nlate == before)
+			return rc; /* it stays, and so do those behind it */
+		if (rc < 0 && !f->error)
+			f->error = rc;
 		if (rc < 0 && !first)
 			first = rc;
 		if (!all)

@@ -2,7 +2,7 @@
 /* Writes to guest files. The first write of an open file, and any that does not go on where the last
  * one ended, is through before it is answered: so "no space" meets the write and not only the close.
  * What follows is collected to 1 MiB and sent when full, when somebody looks, or soon. A late failure
- * is told once by the next write, fsync or close, and the open file takes no more writes. */
+ * is told by the next write, fsync and close, once by each, and the open file takes no more writes. */
 #include "sbxfs/remote.h"
 #include "sbxfs/treefs.h"
 
@@ -12,6 +12,8 @@
 #include <string.h>
 
 #define COLLECT_MAX CHUNK
+#define PARTS_MAX 64 /* a server that takes ever so little of a write does not want it */
+#define LOOK_MS 100
 
 struct write_arg {
 	uint64_t off;
@@ -40,29 +42,72 @@ static int send_write(struct req *q, struct tree_file *f, uint64_t off, const ch
 	return rc;
 }
 
-static int send_again(struct req *q, struct tree_file *f, uint64_t off, const char *buf, size_t len)
+/* *ret: how much of it is through. */
+static int send_parts(struct req *q, struct tree_file *f, uint64_t off, const char *buf, size_t len,
+	size_t *ret)
 {
-	int rc = 0;
+	int rc = 0, left = PARTS_MAX;
 
-	for (size_t at = 0; at < len && rc == 0;) {
+	for (*ret = 0; *ret < len && rc == 0;) {
 		uint64_t n = 0;
 
-		rc = send_write(q, f, off + at, buf + at, len - at, &n);
+		rc = left-- ? send_write(q, f, off + *ret, buf + *ret, len - *ret, &n) : -EIO;
 		if (rc == 0 && !n)
 			rc = -ENOSPC; /* a write that gets nowhere */
-		at += n;
+		*ret += n;
 	}
 	return rc;
 }
 
-static int reap(struct req *q, struct tree_file *f, bool all)
+static int send_again(struct req *q, struct tree_file *f, uint64_t off, const char *buf, size_t len)
 {
-	int rc = late_reap(q, f, all, send_again);
+	size_t done;
+
+	return send_parts(q, f, off, buf, len, &done);
+}
+
+static int reap(struct req *q, struct tree_file *f, bool all, bool keep)
+{
+	int rc = late_reap(q, f, all, keep, send_again);
 
 	tree_changed(q, f->h->inode);
-	if (rc < 0 && !f->error)
-		f->error = rc;
 	return rc;
+}
+
+int tree_file_lock(struct req *q, struct tree_file *f)
+{
+	struct timespec ts;
+
+	if (pthread_mutex_trylock(&f->lock) == 0)
+		return 0;
+	do {
+		if (remote_interrupted(q))
+			return refuse(q, EINTR, "interrupted");
+		clock_gettime(CLOCK_REALTIME, &ts);
+		ts.tv_nsec += LOOK_MS * 1000000;
+		ts.tv_sec += ts.tv_nsec / 1000000000;
+		ts.tv_nsec %= 1000000000;
+	} while (pthread_mutex_timedlock(&f->lock, &ts) != 0);
+	return 0;
+}
+
+/* What is collected. Appended bytes must not be sent twice, so nobody gives up waiting for them. */
+static int send_collected(struct req *q, struct tree_file *f, size_t *ret)
+{
+	fuse_req_t fr = q->fr;
+	int rc;
+
+	if (f->append)
+		q->fr = NULL;
+	rc = send_parts(q, f, f->buf_off, f->buf, f->buf_len, ret);
+	q->fr = fr;
+	return rc;
+}
+
+/* Its writer does not ask, or who asks has gone: it stays. */
+static bool stays(const struct req *q, const struct tree_file *f, int rc, bool keep)
+{
+	return rc == -EHOSTDOWN ? keep && !q->err.sent : rc == -EINTR && !f->append;
 }
 
 int tree_file_drain(struct req *q, struct tree_file *f, bool keep)
@@ -73,19 +118,13 @@ int tree_file_drain(struct req *q, struct tree_file *f, bool keep)
 	if (f->nlate) {
 		if (f->buf_len)
 			(void)late_send(q, f);
-		rc = reap(q, f, true);
+		rc = reap(q, f, true, keep);
+		if (f->nlate)
+			return rc;
 	}
-
-	while (at < f->buf_len && rc == 0) {
-		uint64_t n = 0;
-
-		rc = send_write(q, f, f->buf_off + at, f->buf + at, f->buf_len - at, &n);
-		if (rc == 0 && !n)
-			rc = -ENOSPC; /* a write that gets nowhere */
-		at += n;
-	}
-	/* Nothing was sent, and its writer does not ask: it stays for when the server is back. */
-	if (rc == -EHOSTDOWN && keep && !q->err.sent && at < f->buf_len) {
+	if (rc == 0)
+		rc = send_collected(q, f, &at);
+	if (at < f->buf_len && stays(q, f, rc, keep)) {
 		memmove(f->buf, f->buf + at, f->buf_len - at);
 		f->buf_len -= at;
 		f->buf_off += at;
@@ -114,13 +153,15 @@ static void drain_but(struct req *q, struct inode *i, const struct tree_file *bu
 		if (f) {
 			struct sbx_error saved = q->err;
 
-			pthread_mutex_lock(&f->lock);
-			rc = tree_file_drain(q, f, true);
-			pthread_mutex_unlock(&f->lock);
+			rc = tree_file_lock(q, f);
+			if (rc == 0) {
+				rc = tree_file_drain(q, f, true);
+				pthread_mutex_unlock(&f->lock);
+			}
 			q->err = saved; /* it is that file's failure, not ours */
 			tree_file_put(q->m, f);
 		}
-	} while (f && rc != -EHOSTDOWN);
+	} while (f && rc != -EHOSTDOWN && rc != -EINTR);
 }
 
 void tree_drain(struct req *q, struct inode *i)
@@ -157,9 +198,18 @@ static bool collect_and_send(struct req *q, struct tree_file *f, const char *buf
 		return false;
 	if ((size >= COLLECT_MAX / 2 || f->buf_len == COLLECT_MAX) && !late_send(q, f))
 		(void)tree_file_drain(q, f, false);
-	while (f->nlate >= LATE_MAX)
-		(void)reap(q, f, false);
+	while (f->nlate >= LATE_MAX && reap(q, f, false, false) != -EINTR)
+		;
 	return true;
+}
+
+/* The late failure, if `who` has not heard of it. */
+static int tell(struct tree_file *f, enum tell who)
+{
+	int rc = f->told & who ? 0 : f->error;
+
+	f->told |= who;
+	return rc;
 }
 
 static ssize_t write_locked(struct req *q, struct tree_file *f, const char *buf, size_t size,
@@ -169,9 +219,8 @@ static ssize_t write_locked(struct req *q, struct tree_file *f, const char *buf,
 	int rc;
 
 	if (f->error) {
-		rc = f->error;
-		f->error = -EIO;
-		return rc;
+		rc = tell(f, TELL_WRITE);
+		return rc ? rc : -EIO;
 	}
 	free(f->inl);
 	f->inl = NULL;
@@ -182,17 +231,17 @@ static ssize_t write_locked(struct req *q, struct tree_file *f, const char *buf,
 	if (*ret_late)
 		return (ssize_t)size;
 	rc = tree_file_drain(q, f, false);
+	if (f->error)
+		return tell(f, TELL_WRITE);
 	/* Not full any more: small writes go on being collected. */
 	*ret_late = rc == 0 && size < COLLECT_MAX / 2 && collect(f, buf, size, off);
 	if (*ret_late)
 		return (ssize_t)size;
 	if (rc == 0)
 		rc = send_write(q, f, off, buf, size, &n);
-	if (rc < 0) {
-		f->error = -EIO;
+	f->wrote = rc == 0;
+	if (rc < 0)
 		return rc;
-	}
-	f->wrote = true;
 	f->next_off = off + n;
 	return (ssize_t)n;
 }
@@ -206,9 +255,11 @@ void tree_write(struct req *q, struct handle *h, const char *buf, size_t size, o
 	q->acts = true;
 	/* What another open file has collected is older than this. */
 	drain_but(q, h->inode, f);
-	pthread_mutex_lock(&f->lock);
-	n = write_locked(q, f, buf, size, (uint64_t)off, &late);
-	pthread_mutex_unlock(&f->lock);
+	n = tree_file_lock(q, f);
+	if (n == 0) {
+		n = write_locked(q, f, buf, size, (uint64_t)off, &late);
+		pthread_mutex_unlock(&f->lock);
+	}
 	if (late) {
 		pthread_mutex_lock(&h->inode->tree_lock);
 		h->inode->is_known = false;
@@ -222,23 +273,22 @@ void tree_write(struct req *q, struct handle *h, const char *buf, size_t size, o
 }
 
 /* Drains, and gives a late failure once. */
-static int settle(struct req *q, struct tree_file *f)
+static int settle(struct req *q, struct tree_file *f, enum tell who)
 {
-	int rc;
+	int rc = tree_file_lock(q, f);
 
-	pthread_mutex_lock(&f->lock);
+	if (rc < 0)
+		return rc;
 	rc = tree_file_drain(q, f, false);
-	if (f->error && f->error != -EIO)
-		rc = f->error;
 	if (f->error)
-		f->error = -EIO;
+		rc = tell(f, who);
 	pthread_mutex_unlock(&f->lock);
 	return rc;
 }
 
 void tree_flush(struct req *q, struct handle *h)
 {
-	req_done(q, h->file->writes ? settle(q, h->file) : 0);
+	req_done(q, h->file->writes ? settle(q, h->file, TELL_CLOSE) : 0);
 }
 
 static int sync_fn(struct req *q, struct tree_file *f, void *arg)
@@ -252,7 +302,7 @@ void tree_fsync(struct req *q, struct handle *h, bool data_only)
 
 	q->acts = true;
 	tree_drain(q, h->inode);
-	rc = settle(q, h->file);
+	rc = settle(q, h->file, TELL_SYNC);
 	if (rc == 0)
 		rc = tree_with_handle(q, h->file, sync_fn, &data_only);
 	req_done(q, rc);

@@ -32,6 +32,8 @@ void tree_attr_fini(struct tree_attr *a);
 /* -EPROTO when it is not fit to be believed. */
 int tree_attr_of(struct req *q, const json_t *o, struct tree_attr *ret);
 
+/* A late failure is told once by each of these. */
+enum tell { TELL_WRITE = 1, TELL_SYNC = 2, TELL_CLOSE = 4 };
 /* An open file. Fixed but for what is said. */
 struct tree_file {
 	struct handle *h;
@@ -58,7 +60,8 @@ struct tree_file {
 	uint64_t buf_off;        /* where they begin (append: nowhere) */
 	uint64_t next_off;       /* where a write would go on */
 	bool wrote;              /* the first write is through */
-	int error;               /* of a late write, for the next write, fsync or close */
+	int error;               /* of a late write; it takes no more writes */
+	unsigned told;           /* bits of enum tell: who has heard of it */
 };
 
 /* wire.c: requests, by frames where there is a connection (fs1.h), else the plain way. */
@@ -138,8 +141,11 @@ void tree_copy(struct req *q, struct handle *in, off_t in_off, struct handle *ou
 void tree_lseek(struct req *q, struct handle *h, off_t off, int whence);
 /* Sends what the inode's open files have collected. Failures stay with their file. */
 void tree_drain(struct req *q, struct inode *i);
-/* f->lock held. keep: while the server is away the bytes stay, and nobody is told. */
+/* f->lock held. keep: while the server is away the bytes stay, and nobody is told. They stay as well
+ * when who asked does not want to wait any more: -EINTR. */
 int tree_file_drain(struct req *q, struct tree_file *f, bool keep);
+/* The lock of an open file may be held by somebody who waits for the server. -EINTR: without it. */
+int tree_file_lock(struct req *q, struct tree_file *f);
 
 /* tree_ahead.c: reading before it is asked for. */
 /* True: answered. */
@@ -152,9 +158,10 @@ void ahead_drop(struct mount *m, struct tree_file *f);
 bool late_send(struct req *q, struct tree_file *f);
 /* May writes of this file be late? Needs a connection, and an order that does not matter. */
 bool late_may(struct req *q, struct tree_file *f);
-/* Waits for one, or for all; 0 or the first failure. `again` does it once more when it got lost. */
+/* Waits for one, or for all; 0 or the first failure. `again` does it once more when it got lost. What
+ * nobody waited for to the end, -EINTR, and with `keep` what nobody took, -EHOSTDOWN, stays. */
 typedef int late_again(struct req *q, struct tree_file *f, uint64_t off, const char *buf, size_t len);
-int late_reap(struct req *q, struct tree_file *f, bool all, late_again *again);
+int late_reap(struct req *q, struct tree_file *f, bool all, bool keep, late_again *again);
 
 /* flusher.c: late writes do not stay for ever, handles do not die of silence. */
 int flusher_new(struct mount *m, struct flusher **ret);
