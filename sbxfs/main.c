@@ -23,11 +23,13 @@
 #endif
 
 #define DESCRIPTORS 8192
+#define IDLE_THREADS 32
 
 static int open_server(const struct options *o, struct sbx **ret)
 {
+	int secs = o->timeout ? o->timeout : DEADLINE_SECS;
 	struct sbx_options so = { .endpoint = o->endpoint, .token_file = o->token_file,
-		.ca_file = o->ca_file, .timeout_ms = 10000 };
+		.ca_file = o->ca_file, .timeout_ms = secs * 1000, .connect_timeout_ms = secs * 500 };
 	struct sbx_error e = { .status = 0 };
 
 	if (sbx_open(&so, ret, &e) == 0)
@@ -72,7 +74,7 @@ static int loop(struct mount *m, struct fuse_session *se)
 		return -ENOMEM;
 	fuse_loop_cfg_set_clone_fd(conf, 0);
 	fuse_loop_cfg_set_max_threads(conf, (unsigned)m->opt.max_threads);
-	fuse_loop_cfg_set_idle_threads(conf, (unsigned)m->opt.max_threads);
+	fuse_loop_cfg_set_idle_threads(conf, IDLE_THREADS);
 	rc = fuse_session_loop_mt(se, conf);
 	fuse_loop_cfg_destroy(conf);
 	return rc;

@@ -36,6 +36,11 @@ void mount_touch(struct mount *m)
 	atomic_fetch_add(&m->gen, 1);
 }
 
+int mount_patience(const struct mount *m, int ms)
+{
+	return m->opt.timeout ? ms / DEADLINE_SECS * m->opt.timeout : ms;
+}
+
 int refuse(struct req *q, int sys, const char *fmt, ...)
 {
 	va_list ap;

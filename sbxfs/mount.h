@@ -53,8 +53,10 @@ struct options {
 	gid_t gid;       /* group that may use the mount; owner's own without has_gid */
 	bool has_gid, use_all;
 	int foreground, debug, allow_other, show_help, show_version, max_threads, trace, read_only;
+	int timeout; /* seconds that a request may take; 0: DEADLINE_SECS */
 };
 
+#define DEADLINE_SECS 10
 #define CHUNKS_MAX 64
 #define CHUNK (1024u * 1024)
 
@@ -130,6 +132,8 @@ struct req {
 
 uint64_t now_ms(void);            /* monotonic */
 void mount_touch(struct mount *m); /* something changed: renderings are made anew */
+/* A deadline as it is under the option timeout=, from what it is without. */
+int mount_patience(const struct mount *m, int ms);
 
 int mount_init(struct mount *m, const struct options *opt, struct sbx *sbx);
 /* Ends streams, threads and collected writes; what was made stays readable. */

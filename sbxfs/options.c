@@ -14,6 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define THREADS 256 /* as many callers may wait for sandboxes that do not answer */
+
 #define OPT(text, member) { text, offsetof(struct options, member), 0 }
 #define FLAG(text, member) { text, offsetof(struct options, member), 1 }
 
@@ -35,6 +37,7 @@ static const struct fuse_opt table[] = {
 	OPT("proto=%s", proto_word),
 	OPT("cache=%s", cache_word),
 	OPT("max_threads=%d", max_threads),
+	OPT("timeout=%d", timeout),
 	FLAG("allow_other", allow_other),
 	FLAG("ro", read_only),
 	FUSE_OPT_KEY("ro", FUSE_OPT_KEY_KEEP), /* and on to the kernel */
@@ -230,7 +233,11 @@ int fsopt_parse(struct fuse_args *args, struct options *o)
 	if (o->source && !o->endpoint && is_endpoint(o->source))
 		o->endpoint = strdup(o->source);
 	if (o->max_threads <= 0)
-		o->max_threads = 32;
+		o->max_threads = THREADS;
+	if (o->timeout < 0 || o->timeout > 3600) {
+		fprintf(stderr, "sbxfs: timeout=N needs a number of seconds, at most 3600\n");
+		return -1;
+	}
 	if (o->debug)
 		o->foreground = 1;
 	if (words(o) < 0 || group(o) < 0 || sbx_path_default(o) < 0)
@@ -268,7 +275,8 @@ void fsopt_usage(const char *program)
 	       "  use=write|all      all: reading keeps a sandbox awake, too\n"
 	       "  proto=auto|http    auto: one connection a sandbox for its files, where the server can\n"
 	       "  cache=watch|strict|fixed:N   what is believed about a sandbox's files, and how long\n"
-	       "  max_threads=N      threads that answer the kernel (32)\n"
+	       "  timeout=N          seconds that a request may take, data three times as long (10)\n"
+	       "  max_threads=N      threads that answer the kernel (256)\n"
 	       "  ro, noexec ...     as for any mount; nosuid and nodev are always on\n",
 		program);
 }

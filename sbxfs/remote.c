@@ -112,7 +112,8 @@ static void came_up(struct mount *m, const char *instance)
 /* Tries with a small question: the request itself may be a stream that lasts for hours. */
 static bool probe_server(struct mount *m)
 {
-	struct sbx_request r = { .method = "GET", .path = "/v1/health", .timeout_ms = PROBE_TIMEOUT_MS,
+	struct sbx_request r = { .method = "GET", .path = "/v1/health",
+		.timeout_ms = mount_patience(m, PROBE_TIMEOUT_MS),
 		.background = true };
 	struct sbx_response resp = { 0 };
 	struct sbx_error e = { .status = 0 };
@@ -169,6 +170,8 @@ int remote_send(struct req *q, const char *method, char *path, struct sbx_reques
 		r->arg = &self; /* cppcheck-suppress autoVariables */
 	if (!r->timeout_ms)
 		r->timeout_ms = q->patient ? -1 : META_TIMEOUT_MS;
+	if (r->timeout_ms > 0)
+		r->timeout_ms = mount_patience(m, r->timeout_ms);
 	memset(&q->err, 0, sizeof(q->err));
 	memset(ret, 0, sizeof(*ret));
 	atomic_fetch_add(&m->stats.requests, 1);
