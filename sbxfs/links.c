@@ -65,12 +65,23 @@ static void trim(struct inodes *t, struct inode *child)
 	}
 }
 
+/* A directory within itself is a lie: paths would have no beginning, and nothing could be forgotten. */
+static bool is_above(const struct inode *child, const struct inode *i)
+{
+	for (int left = DEPTH_MAX; i && left--; i = i->links ? i->links->parent : NULL)
+		if (i == child)
+			return true;
+	return false;
+}
+
 static int add_locked(struct inodes *t, struct inode *parent, const char *name, struct inode *child)
 {
 	struct link *l = link_at(t, parent, name), **b;
 
 	if (l && l->child == child)
 		return 0;
+	if (is_above(child, parent))
+		return -ELOOP;
 	if (l)
 		drop_with_ref(t, l);
 	l = calloc(1, sizeof(*l));

@@ -56,6 +56,21 @@ struct page {
 	size_t len, size;
 };
 
+static bool put_plain(struct req *q, const char *name, const struct stat *st, size_t n, struct page *b,
+	bool plus)
+{
+	struct fuse_entry_param e = { .ino = 0, .attr = *st };
+	size_t need = plus ? fuse_add_direntry_plus(q->fr, b->p + b->len, b->size - b->len, name, &e,
+				     (off_t)n + 1) :
+			     fuse_add_direntry(q->fr, b->p + b->len, b->size - b->len, name, st,
+				     (off_t)n + 1);
+
+	if (need > b->size - b->len)
+		return false;
+	b->len += need;
+	return true;
+}
+
 /* False: it does not fit any more. An entry with attributes counts as a lookup. */
 static bool put_plus(struct req *q, struct inode *dir, const struct listing *l, size_t n, struct page *b)
 {
@@ -70,8 +85,9 @@ static bool put_plus(struct req *q, struct inode *dir, const struct listing *l, 
 		return false;
 	/* What is open here may be newer than the listing. */
 	a.stamp = l->stamp;
+	/* The name alone: who wants more looks it up, and is told. */
 	if (tree_inode(q, dir, d->name, &a, TREE_LISTED_SECS, &i, &e) < 0)
-		return false;
+		return put_plain(q, d->name, &d->attr.st, n, b, true);
 	trust_entry(q, dir, d->name, i, &a, &e);
 	if (atomic_load(&i->nfiles))
 		e.attr_timeout = 0;
@@ -81,21 +97,6 @@ static bool put_plus(struct req *q, struct inode *dir, const struct listing *l, 
 	inode_unref(q->m, i);
 	b->len += fuse_add_direntry_plus(q->fr, b->p + b->len, b->size - b->len, d->name, &e,
 		(off_t)n + 1);
-	return true;
-}
-
-static bool put_plain(struct req *q, const char *name, const struct stat *st, size_t n, struct page *b,
-	bool plus)
-{
-	struct fuse_entry_param e = { .ino = 0, .attr = *st };
-	size_t need = plus ? fuse_add_direntry_plus(q->fr, b->p + b->len, b->size - b->len, name, &e,
-				     (off_t)n + 1) :
-			     fuse_add_direntry(q->fr, b->p + b->len, b->size - b->len, name, st,
-				     (off_t)n + 1);
-
-	if (need > b->size - b->len)
-		return false;
-	b->len += need;
 	return true;
 }
 
