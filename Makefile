@@ -51,14 +51,14 @@ $(O)/bin/sbx-pull: $(call objs,sandboxd/pull common/sys) $(O)/obj/common/base/ad
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -lpthread
 define guest_prog
-$(O)/bin/sbx-$(1): $(call gobjs,sandboxd/$(1) common/sys)
+$(O)/bin/sbx-$(1): $(call gobjs,sandboxd/$(1) common/sys $(2))
 	@mkdir -p $$(@D)
 	$$(call say,LD)
 	$$(Q)$(MUSL) $(GUEST_LDFLAGS) -o $$@ $$^
 endef
 $(eval $(call guest_prog,shim))
 $(eval $(call guest_prog,init))
-$(eval $(call guest_prog,worker))
+$(eval $(call guest_prog,worker,common/fs))
 # It reads what the network says: loaded at an address of its own each time, with guarded stacks.
 $(O)/bin/sbx-egress: $(call gobjs,sandboxd/egress common/sys) $(O)/guest/common/base/addr.o
 	@mkdir -p $(@D)

@@ -4,7 +4,7 @@
 # the server's: two programs may use one name for two things.
 TEST_SRCS := $(sort $(wildcard tests/unit/test_*.c tests/contract/test_*.c tests/api/test_*.c tests/fs/test_*.c tests/cli/test_*.c))
 TEST_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(TEST_SRCS))
-TEST_LIB  := $(filter-out $(O)/obj/sandboxd/main.o,$(call objs,tests/support sandboxd $(SERVERLIB) $(CLIENTLIB) $(COMMON))) \
+TEST_LIB  := $(filter-out $(O)/obj/sandboxd/main.o,$(call objs,tests/support sandboxd common/fs $(SERVERLIB) $(CLIENTLIB) $(COMMON))) \
 	$(patsubst %,$(O)/obj/sandboxd/egress/%.o,policy names dnswire hello http)
 $(O)/tests/libtest.a: $(TEST_LIB)
 	@mkdir -p $(@D)
@@ -27,6 +27,19 @@ $(O)/bench/node: $(O)/obj/tests/bench/node.o $(O)/lib/libsbx.a
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_client)
+$(O)/bench/call: $(O)/obj/tests/bench/call.o $(O)/lib/libsbx.a
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_client)
+$(O)/obj/tests/bench/pass.o: CFLAGS += $(FUSE_CFLAGS)
+$(O)/bench/pass: $(O)/obj/tests/bench/pass.o
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_sbxfs)
+$(O)/bench/relay: $(O)/obj/tests/bench/relay.o
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^
 $(O)/bench/peer: $(O)/guest/tests/bench/peer.o
 	@mkdir -p $(@D)
 	$(call say,LD)
@@ -69,7 +82,7 @@ $(O)/tests/linux/root/sbx-priv $(O)/tests/linux/bare/sbx-priv $(O)/tests/linux/r
 # The file worker with the sanitizers of this build (the product's is static and has none), for the
 # tests that start a worker of their own.
 SAN_BINS := $(if $(SAN),$(O)/tests/san/sbx-worker)
-$(O)/tests/san/sbx-worker: $(call objs,sandboxd/worker common/sys tests/san)
+$(O)/tests/san/sbx-worker: $(call objs,sandboxd/worker common/sys common/fs tests/san)
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -lpthread

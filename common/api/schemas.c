@@ -110,6 +110,16 @@ const struct field fs_open_fields[] = {
 		.has = SIZE_MAX, .min = 0, .max = 65536 },
 	FIELDS_END,
 };
+const struct field fs_lock_fields[] = {
+	FIELD(fs_lock_body, type, F_STR, .required = true, .max = 8),
+	FIELD(fs_lock_body, offset, F_INT, .min = 0, .max = INT64_MAX),
+	FIELD(fs_lock_body, length, F_INT, .min = 0, .max = INT64_MAX),
+	FIELD(fs_lock_body, owner, F_INT, .min = 0, .max = INT64_MAX),
+	FIELD(fs_lock_body, who, F_INT, .min = 0, .max = INT32_MAX),
+	FIELD(fs_lock_body, flock, F_BOOL),
+	FIELD(fs_lock_body, test, F_BOOL),
+	FIELDS_END,
+};
 const struct field fs_sync_fields[] = {
 	FIELD(fs_sync_body, data_only, F_BOOL),
 	FIELDS_END,

@@ -66,11 +66,16 @@ struct fs_open_body {
 	int64_t want_inline;        /* wire name "inline", at most 65536 */
 };
 struct fs_sync_body { bool data_only; };
+struct fs_lock_body {
+	char *type;
+	int64_t offset, length, owner, who;
+	bool flock, test;
+};
 struct fs_ops_body { json_t *ops; bool stop; bool has_stop; };
 
 extern const struct field network_fields[], volume_mount_fields[], registry_login_fields[],
 	metrics_export_fields[], create_fields[], update_fields[], process_fields[], signal_fields[],
 	cordon_fields[], schedule_fields[], volume_fields[], image_fields[], fs_stat_fields[],
-	fs_open_fields[], fs_sync_fields[], fs_ops_fields[];
+	fs_open_fields[], fs_sync_fields[], fs_lock_fields[], fs_ops_fields[];
 
 #endif

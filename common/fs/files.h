@@ -17,6 +17,10 @@
 #define FS_CONNS_MAX     16u    /* connections of one sandbox */
 #define FS_WATCH_MAX     16384u /* watches of one sandbox, whatever the number of connections */
 #define FS_PUSH_MAX      65536u /* data of one INVAL */
+#define FS_LOCKS_MAX     16384u /* ranges locked in one sandbox */
+#define FS_WAITS_MAX     1024u  /* waiting for a lock in one sandbox */
+#define FS_LOCK_SECS     10     /* a client not heard from for so long loses its locks */
+#define FS_SHARED_MAX    (64u * 1024 * 1024) /* memory of one SHARE */
 #define FS_PROGRESS_SECS 30     /* a frame that does not move for so long ends its connection */
 
 #define FILES_DATA_MAX           (4u * 1024 * 1024) /* data of one request or answer */
@@ -74,6 +78,14 @@ enum files_op {
 	FILES_ADOPT,    /* client, with a descriptor: serve sbx-fs/1 on it. Answered at its end */
 	FILES_ACTIVITY, /* → value: FILES_USE requests so far; data as of EXPIRED; rep.handle:
 			   adopted connections; rep.offset: closed handles that got lost */
+	/* everybody's again: numbers stay as they are */
+	FILES_LOCK,   /* handle, offset and length (0: to the end of all), mode: enum files_lock,
+			 offset2: owner, uid: a number told to who asks → value 0, attr. With TEST:
+			 value 1 and struct files_locked as data when it could not be had. With WAIT,
+			 gid: the wait's number: value 1 when a FILES_GRANT will tell */
+	FILES_UNWAIT, /* stream only; handle: the wait's number */
+	FILES_GRANT,  /* stream only, pushed, tag 0: rep.handle: the wait's number; value, attr */
+	FILES_SHARE,  /* stream only; length, with a sealed memfd: for FILES_SHARED */
 	FILES_OP_COUNT
 };
 enum files_flags {             /* struct files_req.flags */
@@ -100,7 +112,10 @@ enum files_flags {             /* struct files_req.flags */
 	FILES_MTIME_NOW = 1 << 20,
 	FILES_ORDERED = 1 << 21, /* after all earlier requests of its handles were answered */
 	FILES_USE = 1 << 22,     /* counts as use of the sandbox */
-	FILES_FLAGS_ALL = (1 << 23) - 1,
+	FILES_QUIET = 1 << 23, /* close, on a stream: is not answered, whatever becomes of it */
+	FILES_SHARED = 1 << 24, /* read, write, on a stream: `length` bytes of data are, or go, at
+				   offset2 in the memory of SHARE, and none is in the frames */
+	FILES_FLAGS_ALL = (1 << 25) - 1,
 };
 /* Refusals that are no errno; sent negative. */
 enum files_error {
@@ -142,6 +157,7 @@ enum files_rep_flags {
 	FILES_REP_CREATED = 4, /* open: the file was made by this request; close, expired: this
 				  handle made, emptied or resized its file */
 	FILES_REP_REMOVED = 8, /* expired: no handle, a name that was removed */
+	FILES_REP_LOCKED = 16, /* lock: this handle holds locks now */
 };
 struct files_rep {
 	uint64_t handle, offset;
@@ -164,6 +180,19 @@ struct files_statfs {
 	uint64_t type; /* as in linux/magic.h: whose figures these are */
 };
 
+enum files_lock { /* struct files_req.mode of LOCK; neither READ nor WRITE: let go */
+	FILES_LOCK_READ = 1,
+	FILES_LOCK_WRITE = 2,
+	FILES_LOCK_FLOCK = 4, /* as flock(2): the handle's, of the whole file */
+	FILES_LOCK_TEST = 8,
+	FILES_LOCK_WAIT = 16,
+	FILES_LOCK_ALL = 31,
+};
+struct files_locked {
+	uint64_t offset, length; /* length 0: to the end of all */
+	uint32_t write, who;     /* who: the number of its owner; 0: not one of this client */
+};
+
 enum fs_watch_kind {
 	FS_WATCH_NONE,    /* WATCH is answered -ENOSPC */
 	FS_WATCH_INOTIFY, /* direct children of a directory by name, or the one file */
@@ -171,6 +200,9 @@ enum fs_watch_kind {
 enum fs_features { /* bits of fs_hello.features */
 	FS_FEATURE_WATCH = 1,
 	FS_FEATURE_ORDERED = 2,
+	FS_FEATURE_LOCKS = 4,
+	FS_FEATURE_QUIET = 8,
+	FS_FEATURE_SHARED = 16,
 };
 struct fs_hello {
 	uint32_t data_max, inflight_max, handles_max; /* handles: this client's */

@@ -5,8 +5,10 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 int fd_read_full(int fd, void *buf, size_t len)
@@ -54,17 +56,39 @@ bool fd_wait(int fd, short events, int timeout_ms)
 	return r > 0;
 }
 
+static int64_t now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+/* *end: when all of it must be done, 0 before the first wait. */
+static bool wait_until(int fd, short events, int timeout_ms, int64_t *end)
+{
+	int64_t now;
+
+	if (timeout_ms < 0)
+		return fd_wait(fd, events, -1);
+	now = now_ms();
+	if (!*end)
+		*end = now + timeout_ms;
+	return fd_wait(fd, events, now < *end ? (int)(*end - now) : 0);
+}
+
 int fd_recv_full(int fd, void *buf, size_t len, int timeout_ms)
 {
 	char *p = buf;
 	size_t got = 0;
+	int64_t end = 0;
 
 	while (got < len) {
 		ssize_t n = recv(fd, p + got, len - got, MSG_DONTWAIT);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && errno == EAGAIN) {
-			if (!fd_wait(fd, POLLIN, timeout_ms))
+			if (!wait_until(fd, POLLIN, timeout_ms, &end))
 				return -ETIMEDOUT;
 			continue;
 		}
@@ -80,13 +104,14 @@ int fd_recv_full(int fd, void *buf, size_t len, int timeout_ms)
 int fd_send_full(int fd, const void *buf, size_t len, int timeout_ms)
 {
 	const char *p = buf;
+	int64_t end = 0;
 
 	while (len > 0) {
 		ssize_t n = send(fd, p, len, MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && errno == EAGAIN) {
-			if (!fd_wait(fd, POLLOUT, timeout_ms))
+			if (!wait_until(fd, POLLOUT, timeout_ms, &end))
 				return -ETIMEDOUT;
 			continue;
 		}

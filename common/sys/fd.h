@@ -10,8 +10,8 @@
 /* Reads exactly `len` bytes; 0, or -errno, or -ENODATA at a clean end, -EPIPE in the middle. */
 int fd_read_full(int fd, void *buf, size_t len);
 int fd_write_full(int fd, const void *buf, size_t len);
-/* As above on sockets: no SIGPIPE, gives up with -ETIMEDOUT when nothing moves for timeout_ms
- * (negative: waits for ever). */
+/* As above on sockets: no SIGPIPE, gives up with -ETIMEDOUT when not all of it is done after
+ * timeout_ms (negative: waits for ever). A peer that moves a byte now and then gains nothing. */
 int fd_recv_full(int fd, void *buf, size_t len, int timeout_ms);
 int fd_send_full(int fd, const void *buf, size_t len, int timeout_ms);
 /* One message with at most 8 descriptors over a unix socket. fd_recv_msg gives the length received

@@ -30,6 +30,10 @@ int files_path(struct call *c, char out[GUEST_PATH_MAX], struct err *e);
 int files_number(struct call *c, const char *key, uint64_t absent, uint64_t *ret, struct err *e);
 /* The owner of handles, from the header Sbx-Client; 0 without one. */
 int files_client(struct call *c, uint64_t *ret, struct err *e);
+/* Every fs request begins here: client, sandbox, and the events of handles that ended meanwhile. */
+int files_enter(struct call *c, struct visit *v, uint64_t *client, struct err *e);
+/* The path's {h}: digits only, as it was given out. */
+int files_handle(struct call *c, uint64_t *ret, struct err *e);
 /* file.read, file.written, file.removed; bytes absent when 0. */
 void files_audit(struct core *core, const struct sandbox *s, const char *type, const char *path,
 	uint64_t bytes);

@@ -15,8 +15,7 @@
 
 #define WRITE_MAX (4u * 1024 * 1024)
 
-/* Every fs request begins here: client, sandbox, and the events of handles that ended meanwhile. */
-static int enter(struct call *c, struct visit *v, uint64_t *client, struct err *e)
+int files_enter(struct call *c, struct visit *v, uint64_t *client, struct err *e)
 {
 	if (files_client(c, client, e) < 0 || visit_begin(c, v, e) < 0)
 		return -1;
@@ -78,7 +77,7 @@ int handle_fs_stat(struct call *c, struct err *e)
 	bool follow;
 
 	if (files_path(c, path, e) < 0 || flag_of_query(c, "follow", &follow, e) < 0 ||
-		enter(c, &v, &client, e) < 0)
+		files_enter(c, &v, &client, e) < 0)
 		return -1;
 	if (stat_text(v.s->fs, client, path, follow, &t, e) < 0)
 		return -1;
@@ -97,7 +96,7 @@ int handle_fs_stat_many(struct call *c, struct err *e)
 
 	if (call_decode(c, fs_stat_fields, &b, e) < 0)
 		return -1;
-	if (enter(c, &v, &client, e) < 0)
+	if (files_enter(c, &v, &client, e) < 0)
 		goto out;
 	text_str(&t, "{\"results\":[");
 	for (size_t i = 0; i < b.paths.n; i++) {
@@ -127,7 +126,7 @@ int handle_fs_statfs(struct call *c, struct err *e)
 	_cleanup_(text_free) struct text t = TEXT_NULL;
 	_cleanup_visit_ struct visit v = { .s = NULL };
 
-	if (files_path(c, path, e) < 0 || enter(c, &v, &a.client, e) < 0 ||
+	if (files_path(c, path, e) < 0 || files_enter(c, &v, &a.client, e) < 0 ||
 		guestfs_call(v.s->fs, FILES_STATFS, &a, &r, e) < 0)
 		return -1;
 	memcpy(&s, r.data, sizeof(s));
@@ -208,7 +207,7 @@ static int open_body(struct call *c, const struct fs_open_body *b, struct err *e
 	int n;
 
 	if (body_path(b->path, b->path_b64, path, e) < 0 ||
-		open_flags(&b->flags, &a.flags, e) < 0 || enter(c, &v, &a.client, e) < 0 ||
+		open_flags(&b->flags, &a.flags, e) < 0 || files_enter(c, &v, &a.client, e) < 0 ||
 		guestfs_call(v.s->fs, FILES_OPEN, &a, &r, e) < 0)
 		return -1;
 	n = open_answer(
@@ -231,8 +230,7 @@ int handle_fs_open(struct call *c, struct err *e)
 	return r;
 }
 
-/* The path's {h}: digits only, as it was given out. */
-static int handle_param(struct call *c, uint64_t *ret, struct err *e)
+int files_handle(struct call *c, uint64_t *ret, struct err *e)
 {
 	const char *h = call_param(c, "h");
 	size_t n = h ? strspn(h, "0123456789") : 0;
@@ -253,7 +251,7 @@ int handle_fs_read(struct call *c, struct err *e)
 
 	if (files_number(c, "offset", 0, &offset, e) < 0 ||
 		files_number(c, "length", 1024 * 1024, &length, e) < 0 ||
-		enter(c, &v, &client, e) < 0 || handle_param(c, &h, e) < 0)
+		files_enter(c, &v, &client, e) < 0 || files_handle(c, &h, e) < 0)
 		return -1;
 	length = length < FILES_DATA_MAX ? length : FILES_DATA_MAX;
 	buf = malloc(length + 1);
@@ -307,8 +305,8 @@ int handle_fs_write_begin(struct call *c, struct err *e)
 	w->buf = malloc(w->room + 1);
 	if (!w->buf)
 		return err_sys(e, ENOMEM, "write a file");
-	if (write_query(c, w, e) < 0 || enter(c, &w->v, &w->client, e) < 0 ||
-		handle_param(c, &w->handle, e) < 0)
+	if (write_query(c, w, e) < 0 || files_enter(c, &w->v, &w->client, e) < 0 ||
+		files_handle(c, &w->handle, e) < 0)
 		return -1;
 	http_set_body_max(c->req, WRITE_MAX);
 	return 0;
@@ -377,7 +375,7 @@ static int on_handle(struct call *c, enum files_op op, unsigned flags, struct er
 	struct guestfs_result r;
 	_cleanup_visit_ struct visit v = { .s = NULL };
 
-	if (enter(c, &v, &a.client, e) < 0 || handle_param(c, &a.handle, e) < 0 ||
+	if (files_enter(c, &v, &a.client, e) < 0 || files_handle(c, &a.handle, e) < 0 ||
 		guestfs_call(v.s->fs, op, &a, &r, e) < 0)
 		return -1;
 	if (op == FILES_CLOSE)

@@ -293,6 +293,8 @@ static size_t data_max(enum files_op op, const struct guestfs_args *a)
 		return FILES_XATTR_MAX;
 	case FILES_STATFS:
 		return sizeof(struct files_statfs);
+	case FILES_LOCK:
+		return sizeof(struct files_locked);
 	case FILES_EXPIRED:
 	case FILES_ACTIVITY:
 		return FILES_EXPIRED_MAX;
@@ -372,6 +374,8 @@ static bool result_ok(
 		return (uint64_t)r->value <= a->length;
 	case FILES_STATFS:
 		return r->data_len == sizeof(struct files_statfs);
+	case FILES_LOCK:
+		return r->value == 0 || r->data_len == sizeof(struct files_locked);
 	default:
 		return true;
 	}

@@ -13,8 +13,9 @@ int guestfs_nonsense(const char *what, struct err *e);
 bool guestfs_attr_ok(const struct files_attr *t);
 /* Has the worker said that handles expired, since this was last asked? */
 bool guestfs_take_expired(struct guestfs *fs);
-/* Calls `each` for what an EXPIRED or ACTIVITY has told. */
-void guestfs_tell_done(const struct guestfs_result *r, guestfs_done_fn *each, void *arg);
+/* Calls `each` for what an EXPIRED or ACTIVITY has told, at most GUESTFS_CLOSED_MAX; their number. */
+#define GUESTFS_CLOSED_MAX 8192 /* a worker keeps no more */
+unsigned guestfs_tell_done(const struct guestfs_result *r, guestfs_done_fn *each, void *arg);
 
 /* Connections. Taken for a request; given back `good` when its answer was sound. */
 struct guestfs_conn;

@@ -85,11 +85,12 @@ int guestfs_list(struct guestfs *fs, const char *path, struct guestfs_page *page
 	return n;
 }
 
-void guestfs_tell_done(const struct guestfs_result *r, guestfs_done_fn *each, void *arg)
+unsigned guestfs_tell_done(const struct guestfs_result *r, guestfs_done_fn *each, void *arg)
 {
 	char path[FILES_PATH_MAX];
+	unsigned n = 0;
 
-	for (size_t i = 0; i + sizeof(struct files_closed) <= r->data_len;) {
+	for (size_t i = 0; n < GUESTFS_CLOSED_MAX && i + sizeof(struct files_closed) <= r->data_len;) {
 		struct files_closed c;
 		memcpy(&c, r->data + i, sizeof(c));
 		i += sizeof(c);
@@ -100,7 +101,9 @@ void guestfs_tell_done(const struct guestfs_result *r, guestfs_done_fn *each, vo
 		path[c.path_len] = '\0';
 		i += c.path_len;
 		each(arg, path, c.bytes_read, c.bytes_written, c.flags);
+		n++;
 	}
+	return n;
 }
 
 void guestfs_expired(struct guestfs *fs, guestfs_done_fn *each, void *arg)
@@ -112,6 +115,6 @@ void guestfs_expired(struct guestfs *fs, guestfs_done_fn *each, void *arg)
 		return;
 	if (guestfs_call(fs, FILES_EXPIRED, &a, &r, NULL) < 0)
 		return;
-	guestfs_tell_done(&r, each, arg);
+	(void)guestfs_tell_done(&r, each, arg);
 	guestfs_result_free(&r);
 }

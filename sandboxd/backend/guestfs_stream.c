@@ -58,25 +58,37 @@ static bool take_uses(struct guestfs_streams *s, const struct guestfs_result *r,
 	return used;
 }
 
-/* True: there is more to fetch. */
-static bool ask(struct guestfs *fs, const struct guestfs_watch *w)
+/* How many things it told; *more: there is more to fetch. */
+static unsigned ask(struct guestfs *fs, const struct guestfs_watch *w, bool *more)
 {
 	struct guestfs_args none = { .client = 0 };
 	struct guestfs_result r;
 	uint64_t lost;
-	bool more;
+	unsigned n;
 
+	*more = false;
 	if (guestfs_call(fs, FILES_ACTIVITY, &none, &r, NULL) < 0)
-		return false;
+		return 0;
 	if (take_uses(guestfs_streams_of(fs), &r, &lost))
 		w->used(w->arg);
 	if (lost)
 		log_warn("more happened to a sandbox's files than its log could take lost=%llu",
 			(unsigned long long)lost);
-	guestfs_tell_done(&r, w->each, w->arg);
-	more = r.data_len > FILES_EXPIRED_MAX / 2;
+	n = guestfs_tell_done(&r, w->each, w->arg);
+	*more = n && r.data_len > FILES_EXPIRED_MAX / 2;
 	guestfs_result_free(&r);
-	return more;
+	return n;
+}
+
+/* All of it, but no more than a worker can have kept: one that goes on for ever is not followed. */
+static void ask_all(struct guestfs *fs, const struct guestfs_watch *w)
+{
+	unsigned n = 0;
+	bool more;
+
+	do
+		n += ask(fs, w, &more);
+	while (more && n < GUESTFS_CLOSED_MAX);
 }
 
 static bool due(struct guestfs_streams *s)
@@ -123,14 +135,13 @@ int guestfs_stream(
 		if (w->stop && w->stop(w->arg))
 			(void)shutdown(fd, SHUT_RDWR);
 		if (due(guestfs_streams_of(fs)))
-			while (ask(fs, w))
-				;
+			ask_all(fs, w);
 	}
 	r = guestfs_head(fs, conn, FILES_ADOPT, tag, 0, &f, &rep, e);
 	guestfs_give(fs, c, r >= 0);
 	if (r > 0)
 		return guestfs_refused(f.value, FILES_ADOPT, &none, e);
-	while (r == 0 && ask(fs, w))
-		;
+	if (r == 0)
+		ask_all(fs, w);
 	return r;
 }

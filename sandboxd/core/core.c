@@ -33,7 +33,7 @@
 /* What this version can do whatever the host is; the rest is the backend's word, where the core has
  * a part that could honour it. */
 static const enum cap always[] = { CAP_FS_STAT, CAP_FS_LIST, CAP_FS_RANGE, CAP_FS_OPEN, CAP_FS_OPS,
-	CAP_FS_STATFS, CAP_FS_STREAM, CAP_ERRNO, CAP_OUTPUT_RANGE, CAP_PROCESS_NAMES, CAP_LIST_WATCH,
+	CAP_FS_STATFS, CAP_FS_LOCKS, CAP_FS_STREAM, CAP_ERRNO, CAP_OUTPUT_RANGE, CAP_PROCESS_NAMES, CAP_LIST_WATCH,
 	CAP_INSTANCE };
 static const enum cap if_host_can[] = { CAP_EGRESS_ALLOWLIST, CAP_EGRESS_OPEN, CAP_NETWORK_POLICY_UPDATE,
 	CAP_DISK_SNAPSHOT, CAP_VOLUMES, CAP_TUNNEL, CAP_SUSPEND, CAP_METRICS, CAP_METRICS_EXPORT };

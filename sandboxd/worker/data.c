@@ -147,19 +147,21 @@ int64_t op_read(struct job *j)
 	int64_t r;
 	struct handle *h = data_handle(j, j->q.handle, false, &r);
 	size_t want = j->q.length < FILES_DATA_MAX ? j->q.length : FILES_DATA_MAX;
+	bool shared = j->q.flags & FILES_SHARED;
+	char *to = shared ? share_at(j, want) : j->out;
 
 	if (!h)
 		return r;
-	if (j->q.offset > INT64_MAX) {
+	if (j->q.offset > INT64_MAX || !to) {
 		r = -EINVAL;
 	} else {
 		do
-			r = pread(h->fd, j->out, want, (off_t)j->q.offset);
+			r = pread(h->fd, to, want, (off_t)j->q.offset);
 		while (r < 0 && errno == EINTR);
 		r = r < 0 ? -errno : r;
 	}
 	if (r > 0) {
-		j->out_len = (size_t)r;
+		j->out_len = shared ? 0 : (size_t)r;
 		__atomic_add_fetch(&h->bytes_read, (uint64_t)r, __ATOMIC_RELAXED);
 	}
 	handle_put(j->w, h);
@@ -183,13 +185,17 @@ static int set_append(struct handle *h, bool on)
 /* Under the handle's lock. With O_APPEND the offset does not count. */
 static int64_t write_all(const struct job *j, struct handle *h)
 {
-	size_t done = 0, len = j->q.data_len;
+	bool shared = j->q.flags & FILES_SHARED;
+	size_t done = 0, len = shared ? j->q.length : j->q.data_len;
+	const char *data = shared ? share_at(j, len) : j->data;
 	int r = set_append(h, h->append || (j->q.flags & FILES_O_APPEND));
 
 	if (r < 0)
 		return r;
+	if (!data || (shared && (j->q.data_len || len > FILES_DATA_MAX)))
+		return -EINVAL;
 	while (done < len) {
-		ssize_t n = pwrite(h->fd, j->data + done, len - done, (off_t)(j->q.offset + done));
+		ssize_t n = pwrite(h->fd, data + done, len - done, (off_t)(j->q.offset + done));
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
@@ -413,7 +419,7 @@ int64_t op_seek(struct job *j)
 		return r;
 	pthread_mutex_lock(&h->lock);
 	r = j->q.offset > INT64_MAX
-		    ? -EINVAL
+		    ? -ENXIO
 		    : lseek(h->fd, (off_t)j->q.offset, j->q.mode ? SEEK_HOLE : SEEK_DATA);
 	if (r == -1)
 		r = -errno;

@@ -60,6 +60,7 @@ static void free_handle(struct worker *w, struct handle *h)
 {
 	if (h->fd >= 0)
 		close(h->fd);
+	wait_poke(w); /* what it had locked, it has not any more */
 	put_free(w, h->put);
 	pthread_mutex_destroy(&h->lock);
 	free(h->path);
@@ -186,8 +187,20 @@ void handle_close(struct worker *w, struct handle *h, bool tell)
 	pthread_mutex_lock(&w->lock);
 	drop = close_locked(w, h, tell);
 	pthread_mutex_unlock(&w->lock);
-	if (drop)
-		handle_put(w, h);
+	if (!drop)
+		return;
+	lock_handle_gone(w, h);
+	handle_put(w, h);
+}
+
+bool handle_is_open(struct worker *w, const struct handle *h)
+{
+	bool open;
+
+	pthread_mutex_lock(&w->lock);
+	open = !h->closed;
+	pthread_mutex_unlock(&w->lock);
+	return open;
 }
 
 static bool expired(struct worker *w, const struct handle *h, int64_t now)
@@ -195,6 +208,10 @@ static bool expired(struct worker *w, const struct handle *h, int64_t now)
 	const struct client *c = h->client ? client_find(w, h->client) : NULL;
 	int64_t last = c ? c->heard_ms : h->used_ms;
 	int64_t most = c ? w->expire_ms : w->expire_ms * FILES_EXPIRE_UNOWNED;
+
+	/* Others wait for what it locks. */
+	if (most > FS_LOCK_SECS * 1000 && __atomic_load_n(&h->locked, __ATOMIC_RELAXED))
+		most = FS_LOCK_SECS * 1000;
 
 	/* refs > 1: a request is working on it. */
 	return h->refs == 1 && now - last >= most;
@@ -215,8 +232,10 @@ void handle_sweep(struct worker *w)
 			close_locked(w, dead, true);
 		w->swept_ms = now;
 		pthread_mutex_unlock(&w->lock);
-		if (dead)
-			handle_put(w, dead);
+		if (!dead)
+			break;
+		lock_handle_gone(w, dead);
+		handle_put(w, dead);
 	} while (dead);
 }
 

@@ -146,6 +146,8 @@ static bool dispatch(struct worker *w, uint64_t data, struct buffers *b)
 {
 	if (data >> 32)
 		stream_event(w, data, b);
+	else if ((int)data == __atomic_load_n(&w->locks.timer_fd, __ATOMIC_RELAXED))
+		wait_tick(w);
 	else if ((int)data != w->control_fd)
 		serve(w, (int)data, b);
 	else
@@ -290,6 +292,8 @@ static int configure(struct worker *w, int argc, char **argv)
 	pthread_mutex_init(&w->inplace, NULL);
 	pthread_mutex_init(&w->cwd, NULL);
 	pthread_mutex_init(&w->streams_lock, NULL);
+	pthread_mutex_init(&w->locks.lock, NULL);
+	w->locks.timer_fd = -1;
 	w->nthreads = THREADS_BASE;
 	if (w->root_fd < 0 || w->epoll_fd < 0 ||
 		wait_for(w, EPOLL_CTL_ADD, w->control_fd, EVENT_FD, NULL) < 0)

@@ -51,7 +51,10 @@ static const struct op {
 	[FILES_PUT_ABORT] = { op_put_abort, HANDLE | FRONT },
 	[FILES_EXPIRED] = { op_expired, FRONT },
 	[FILES_ACTIVITY] = { op_activity, FRONT },
+	[FILES_LOCK] = { op_lock, HANDLE },
+	[FILES_UNWAIT] = { op_unwait, HANDLE | STREAM },
 	[FILES_HELLO] = { op_hello, STREAM },
+	[FILES_SHARE] = { op_share, STREAM },
 	[FILES_WATCH] = { op_watch, PATH | STREAM },
 	[FILES_UNWATCH] = { op_unwatch, HANDLE | STREAM },
 };

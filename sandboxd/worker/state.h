@@ -26,6 +26,9 @@ struct handle {
 	struct put *put;      /* an upload under way; fd is then -1 */
 	pthread_mutex_t lock; /* directory position, upload, o_append and writing */
 	bool o_append;        /* the descriptor's own flag at present */
+	/* under worker.locks.lock */
+	bool flocked;
+	unsigned locked; /* its flock, and owners of locks that go by its descriptor; atomic */
 	/* under worker.lock */
 	unsigned refs;
 	bool closed;
@@ -58,6 +61,8 @@ struct stream {
 	int fd, ctl;             /* the client's connection; the one that ADOPT came on */
 	uint64_t client;
 	struct proto_frame adopt; /* to answer at the end */
+	char *shared; /* memory of SHARE; fixed once it is there */
+	size_t shared_len;
 	pthread_mutex_t send;    /* writing to fd, reading ino, the two below */
 	int ino;                 /* inotify; -1 before the first WATCH; atomic */
 	bool greeted;            /* of the thread that reads */
@@ -69,11 +74,27 @@ struct stream {
 	unsigned watches;
 	bool parked; /* not read on, for want of room */
 	bool untold; /* the same for changes */
+	bool telling; /* somebody sends a push from elsewhere */
 	bool over, ctl_gone;
 	uint64_t serial;
 	struct turn {
 		uint64_t serial, handle, handle2; /* serial 0: free */
 	} turns[STREAM_BUSY];
+};
+
+/* Locks of files (lock.c) and who waits for one (wait.c). */
+struct lock_owner;
+struct lock_wait;
+#define LOCK_BUCKETS 256
+struct locks {
+	pthread_mutex_t lock; /* before streams_lock and worker.lock */
+	struct lock_owner *owners[LOCK_BUCKETS];
+	size_t nranges;
+	struct lock_wait *waits; /* oldest first */
+	/* atomic */
+	unsigned nwaits;
+	int timer_fd; /* -1 before the first wait */
+	int64_t rests_ms; /* until then they are not tried again: trying costs */
 };
 
 struct worker {
@@ -108,6 +129,7 @@ struct worker {
 	struct stream *streams[FS_CONNS_MAX];
 	unsigned nstreams, nthreads, inside;
 	uint32_t stream_gen;
+	struct locks locks;
 };
 
 struct job {
@@ -115,6 +137,7 @@ struct job {
 	struct stream *stream; /* NULL: the front's own request */
 	bool holds_send;       /* of stream: its answer must be the next thing sent */
 	bool starts;           /* of stream: HELLO went well */
+	int fd;                /* of stream: what came along, not ours to keep; -1: nothing */
 	struct proto_frame f;
 	struct files_req q;
 	char path[FILES_PATH_MAX], path2[FILES_PATH_MAX];
@@ -150,6 +173,9 @@ int stream_adopt(struct worker *w, struct job *j, int fd, int ctl); /* both are 
 void stream_event(struct worker *w, uint64_t data, struct buffers *b);
 void streams_heard(struct worker *w);
 bool streams_starve(struct worker *w); /* does one wait that has no thread at all? */
+/* A push that comes from elsewhere. 1: stream_push must follow; 0: not now; -1: the stream is over. */
+int stream_push_begin(struct worker *w, unsigned slot, uint32_t gen, struct stream **ret);
+void stream_push(struct worker *w, struct stream *s, struct proto_frame *f, struct files_rep *rep);
 op_fn op_hello, op_activity;
 
 /* watch.c; `send` held: */
@@ -188,6 +214,22 @@ void handle_close(struct worker *w, struct handle *h, bool tell);
 void handle_sweep(struct worker *w);
 void handle_heard(struct worker *w, uint64_t client);
 void handle_close_all(struct worker *w);
+bool handle_is_open(struct worker *w, const struct handle *h);
+
+/* lock.c */
+op_fn op_lock;
+/* locks.lock held; as the operation, but never waits. */
+int64_t lock_ask(struct worker *w, uint64_t client, const struct files_req *q, struct files_rep *rep,
+	struct files_locked *ret);
+/* Of a handle that was closed: what went by its descriptor. */
+void lock_handle_gone(struct worker *w, struct handle *h);
+
+/* wait.c */
+op_fn op_unwait;
+int64_t wait_begin(struct job *j); /* takes `send` of the stream */
+void wait_end(struct worker *w, const struct stream *s); /* all of the stream's */
+void wait_tick(struct worker *w);
+void wait_poke(struct worker *w); /* a lock was let go; takes no lock */
 
 /* closed.c */
 /* Takes `path`, which may be NULL. */
@@ -198,6 +240,12 @@ int64_t op_expired(struct job *j);
 /* put.c */
 void put_free(struct worker *w, struct put *p);
 op_fn op_put, op_put_begin, op_put_data, op_put_commit, op_put_abort;
+
+/* share.c */
+op_fn op_share;
+/* Where the job's data is, or goes, in its stream's memory; NULL: not inside of it. */
+char *share_at(const struct job *j, size_t len);
+void share_end(struct stream *s);
 
 /* data.c */
 op_fn op_open, op_read, op_write, op_sync, op_close, op_fallocate, op_copy, op_seek;

@@ -9,6 +9,7 @@
 #include "sandboxd/worker/state.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -19,6 +20,8 @@
 #define LARGE       (256 * 1024)
 #define AT_ONCE     64 /* quick requests that one thread serves in a row */
 #define QUICK_BYTES 65536
+#define STAY_MS     5
+#define STAY_MAX    2 /* threads inside of all streams, of which one may stay */
 
 /* --- begin and end; streams_lock held unless said otherwise ---------------------------------- */
 
@@ -99,6 +102,8 @@ static void stream_finish(struct worker *w, struct stream *s)
 	struct job j = { .w = w, .f = s->adopt };
 
 	watch_close(w, s);
+	wait_end(w, s);
+	share_end(s);
 	close(s->fd);
 	if (s->ctl_gone || !wire_answer(s->ctl, &j, 0) ||
 		wait_for(w, EPOLL_CTL_MOD, s->ctl, EVENT_FD, NULL) < 0)
@@ -232,9 +237,12 @@ static bool is_quick(const struct job *j)
 	case FILES_MKDIR:
 	case FILES_RENAME:
 	case FILES_XATTR_GET:
+	case FILES_LOCK:
+	case FILES_SHARE:
 		return !(j->q.flags & FILES_O_TRUNC);
 	case FILES_WRITE:
-		return j->q.data_len <= QUICK_BYTES && !(j->q.flags & FILES_WRITE_SYNC);
+		return j->q.data_len <= QUICK_BYTES &&
+		       !(j->q.flags & (FILES_WRITE_SYNC | FILES_SHARED));
 	default:
 		return false;
 	}
@@ -292,6 +300,11 @@ static bool reply(struct worker *w, struct stream *s, struct job *j, int64_t val
 	return ok;
 }
 
+static bool is_quiet(const struct job *j)
+{
+	return j->f.op == FILES_CLOSE && (j->q.flags & FILES_QUIET);
+}
+
 /* One thread at a time reads a stream, and so knows what came first. */
 static bool well_formed(struct stream *s, struct job *j)
 {
@@ -312,7 +325,7 @@ static bool carry_out(struct worker *w, struct stream *s, struct job *j)
 	if (j->q.flags & FILES_USE)
 		__atomic_add_fetch(&w->uses, 1, __ATOMIC_RELAXED);
 	value = job_run(j);
-	if (!reply(w, s, j, value))
+	if (!(is_quiet(j) || reply(w, s, j, value)))
 		cut(w, s);
 	end_turn(w, s, t);
 	return reads;
@@ -322,12 +335,12 @@ static bool carry_out(struct worker *w, struct stream *s, struct job *j)
 static bool serve_one(struct worker *w, struct stream *s, struct buffers *b)
 {
 	struct job j = { .w = w, .stream = s, .out = b->out };
-	int fd, r = wire_read(s->fd, &j, b->in, &fd);
+	_cleanup_close_ int fd = -1;
+	int r = wire_read(s->fd, &j, b->in, &fd);
 	bool reads;
 
-	if (fd >= 0)
-		close(fd);
-	if (r <= 0 || fd >= 0 || !well_formed(s, &j)) {
+	j.fd = fd;
+	if (r <= 0 || (fd >= 0 && j.f.op != FILES_SHARE) || !well_formed(s, &j)) {
 		pthread_mutex_lock(&w->streams_lock);
 		end(s, r != 0);
 		pthread_mutex_unlock(&w->streams_lock);
@@ -339,11 +352,16 @@ static bool serve_one(struct worker *w, struct stream *s, struct buffers *b)
 	return reads;
 }
 
-static bool has_more(int fd)
+/* Who is asked one thing is asked the next one soon: while threads are free, one stays and is woken by
+ * the request itself. */
+static bool comes(struct worker *w, struct stream *s)
 {
-	char c;
+	bool free;
 
-	return recv(fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+	pthread_mutex_lock(&w->streams_lock);
+	free = w->inside <= STAY_MAX;
+	pthread_mutex_unlock(&w->streams_lock);
+	return fd_wait(s->fd, POLLIN, free ? STAY_MS : 0);
 }
 
 static void serve(struct worker *w, struct stream *s, struct buffers *b)
@@ -351,7 +369,7 @@ static void serve(struct worker *w, struct stream *s, struct buffers *b)
 	for (int i = 0; i < AT_ONCE; i++) {
 		if (!serve_one(w, s, b))
 			return;
-		if (!has_more(s->fd))
+		if (!comes(w, s))
 			break;
 	}
 	pthread_mutex_lock(&w->streams_lock);
@@ -408,6 +426,42 @@ void stream_event(struct worker *w, uint64_t data, struct buffers *b)
 	leave(w, s);
 }
 
+/* Only one at a time, and only where there is room: a client that reads nothing holds no more threads
+ * by being told. */
+int stream_push_begin(struct worker *w, unsigned slot, uint32_t gen, struct stream **ret)
+{
+	struct stream *s;
+	int r;
+
+	pthread_mutex_lock(&w->streams_lock);
+	s = find(w, (uint64_t)gen << 8 | slot);
+	r = !s || s->over ? -1 : !s->telling && has_room(w, s);
+	if (r > 0) {
+		s->telling = true;
+		s->inside++;
+		w->inside++;
+		*ret = s;
+	}
+	pthread_mutex_unlock(&w->streams_lock);
+	return r;
+}
+
+void stream_push(struct worker *w, struct stream *s, struct proto_frame *f, struct files_rep *rep)
+{
+	struct iovec v[2] = { { f, sizeof(*f) }, { rep, sizeof(*rep) } };
+	bool ok;
+
+	pthread_mutex_lock(&s->send);
+	ok = watch_drain(w, s) && wire_send(w, s, s->fd, v, ARRAY_LEN(v));
+	pthread_mutex_unlock(&s->send);
+	pthread_mutex_lock(&w->streams_lock);
+	s->telling = false;
+	if (!ok)
+		end(s, true);
+	pthread_mutex_unlock(&w->streams_lock);
+	leave(w, s);
+}
+
 /* --- for others ------------------------------------------------------------------------------ */
 
 /* Handles live while their client is heard from; one that holds a stream open is. */
@@ -443,7 +497,8 @@ int64_t op_hello(struct job *j)
 		.handles_max = FILES_CLIENT_HANDLES_MAX,
 		.watch_max = FS_WATCH_MAX,
 		.watch_kind = FS_WATCH_INOTIFY,
-		.features = FS_FEATURE_WATCH | FS_FEATURE_ORDERED };
+		.features = FS_FEATURE_WATCH | FS_FEATURE_ORDERED | FS_FEATURE_LOCKS |
+			    FS_FEATURE_QUIET | FS_FEATURE_SHARED };
 
 	if (!j->starts)
 		return -EINVAL;

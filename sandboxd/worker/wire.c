@@ -60,11 +60,13 @@ static ssize_t recv_some(int fd, void *buf, size_t len, int *ret_fd)
 		.msg_controllen = sizeof(ctl.buf) };
 	ssize_t n = recvmsg(fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;
+	size_t count = 0;
 	int got;
 
-	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
-		c->cmsg_len == CMSG_LEN(sizeof(int))) {
-		memcpy(&got, CMSG_DATA(c), sizeof(got));
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+		count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); /* the room for one holds two */
+	for (size_t i = 0; i < count; i++) {
+		memcpy(&got, CMSG_DATA(c) + i * sizeof(int), sizeof(got));
 		if (*ret_fd >= 0)
 			close(got);
 		else

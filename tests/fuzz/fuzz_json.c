@@ -22,6 +22,7 @@ static const struct {
 	{ fs_stat_fields, sizeof(struct fs_stat_body) },
 	{ fs_open_fields, sizeof(struct fs_open_body) },
 	{ fs_sync_fields, sizeof(struct fs_sync_body) },
+	{ fs_lock_fields, sizeof(struct fs_lock_body) },
 	{ fs_ops_fields, sizeof(struct fs_ops_body) },
 };
 

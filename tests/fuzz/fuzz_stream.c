@@ -86,6 +86,8 @@ static void world_make(void)
 	pthread_mutex_init(&w->inplace, NULL);
 	pthread_mutex_init(&w->cwd, NULL);
 	pthread_mutex_init(&w->streams_lock, NULL);
+	pthread_mutex_init(&w->locks.lock, NULL);
+	w->locks.timer_fd = -1;
 	promise(w->root_fd >= 0 && w->epoll_fd >= 0 && make_buffers(&world.b) == 0);
 }
 
@@ -103,7 +105,7 @@ static void *listen_to(void *arg)
 		promise(f.len >= sizeof(rep) && f.flags == 0);
 		promise(rep.data_len == f.len - sizeof(rep) && rep.data_len <= sizeof(data));
 		promise(f.value >= 0 || rep.data_len == 0);
-		promise((f.op == FILES_INVAL && f.value > 0) || f.tag);
+		promise((f.op == FILES_INVAL && f.value > 0) || f.op == FILES_GRANT || f.tag);
 		if (fd_recv_full(fd, data, rep.data_len, -1) < 0)
 			break;
 	}
@@ -208,6 +210,7 @@ static void forget_all(struct worker *w)
 		j.out_len = 0;
 	while (op_expired(&j) > 0);
 	promise(w->nhandles == 0 && w->watches == 0 && w->inside == 0 && w->nclosed == 0);
+	promise(w->locks.nranges == 0 && w->locks.nwaits == 0);
 	w->serial = 0;
 	w->next_slot = 0;
 }
