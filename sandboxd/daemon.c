@@ -18,6 +18,7 @@
 #include "sandboxd/puller.h"
 #include "sandboxd/secrets.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -272,6 +273,26 @@ static int give_to_user(struct daemon *d, const struct stat *st, struct err *e)
 	return way_to(d, d->state_dir, d->state_dirfd, R_OK | W_OK | X_OK, &d->state_way, e);
 }
 
+/* The server's user becomes the owner of what root names: never of a folder that has been used for
+ * something else, be it by a slip or by a link that somebody has put in its place. */
+static bool may_take(int dirfd)
+{
+	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	bool other = !dir, records = false;
+
+	for (const struct dirent *de; dir && (de = readdir(dir));) {
+		const char *n = de->d_name;
+		records |= strcmp(n, "records.db") == 0;
+		other |= strcmp(n, ".") && strcmp(n, "..") && strcmp(n, "lock") && strcmp(n, "lost+found");
+	}
+	if (dir)
+		closedir(dir);
+	else if (fd >= 0)
+		close(fd);
+	return records || !other;
+}
+
 static int open_state(struct daemon *d, struct err *e)
 {
 	struct stat st;
@@ -285,6 +306,9 @@ static int open_state(struct daemon *d, struct err *e)
 		return err_set(e, ERR_INVALID_REQUEST,
 			"state directory \"%s\" is open to others; it holds secrets: chmod 700 it",
 			d->state_dir);
+	if (is_linux(d) && st.st_uid == 0 && !may_take(d->state_dirfd))
+		return err_set(e, ERR_INVALID_REQUEST,
+			"\"%s\" is neither empty nor a state directory", d->state_dir);
 	d->lock_fd =
 		openat(d->state_dirfd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (d->lock_fd < 0)
