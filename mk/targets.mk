@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # Everything that is not compiling: running, checking, installing.
 .PHONY: all up down check test bench soak fuzz install uninstall help lint format clean tests-build \
-	check-asan check-tsan deps
+	check-asan check-tsan check-mount-asan check-mount-tsan deps
 
 include mk/attack.mk
 deps:
@@ -27,6 +27,14 @@ check-asan: ## the C tests under AddressSanitizer and UBSan
 check-tsan: ## the C tests under ThreadSanitizer
 	@$(MAKE) --no-print-directory O=$(O)-tsan SAN=tsan all tests-build
 	@O=$(O)-tsan scripts/run-tests fast
+check-mount-asan: all ## the mount's scenarios under AddressSanitizer and UBSan; S=word selects
+	@scripts/deps test
+	@$(MAKE) --no-print-directory O=$(O)-asan SAN=asan all $(O)-asan/tests/san/sbx-worker
+	@O=$(O) scripts/check-mount asan
+check-mount-tsan: all ## the same under ThreadSanitizer
+	@scripts/deps test
+	@$(MAKE) --no-print-directory O=$(O)-tsan SAN=tsan all $(O)-tsan/tests/san/sbx-worker
+	@O=$(O) scripts/check-mount tsan
 bench: all ## measure against bwrap, runc, sshfs and native, side by side
 	@scripts/deps bench
 	@O=$(O) tests/bench/run

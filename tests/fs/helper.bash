@@ -53,9 +53,9 @@ fs_stop() {
 	rm -rf --one-file-system "$T"
 }
 fs_gone() { ! kill -0 "$1" 2>/dev/null; }
-# fs_wait COMMAND...: until it succeeds, ten seconds at most.
+# fs_wait COMMAND...: until it succeeds, thirty seconds at most, FS_SLOW times as long under a sanitizer.
 fs_wait() {
-	local n=200
+	local n=$((600 * ${FS_SLOW:-1}))
 	while ! "$@" >/dev/null 2>&1; do
 		n=$((n - 1))
 		[ "$n" -gt 0 ] || return 1
