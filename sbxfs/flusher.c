@@ -2,6 +2,7 @@
 /* One thread that sends collected writes which nobody waits for, and says a word to the server about
  * each sandbox with open files before it takes their handles for dead. */
 #include "sbxfs/fs1.h"
+#include "sbxfs/listing.h"
 #include "sbxfs/remote.h"
 #include "sbxfs/treefs.h"
 
@@ -183,6 +184,8 @@ static void *flusher_main(void *arg)
 		if (now_ms() >= alive_ms) {
 			say_alive(fl);
 			fs1_tidy(fl->m);
+			listings_tidy(fl->m);
+			agains_tidy(fl->m);
 			alive_ms = now_ms() + ALIVE_SECS * 1000;
 		}
 	} while (!stop);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -69,6 +70,8 @@ void fs1_put(struct fs1_conn *c)
 		return;
 	}
 	close(c->fd);
+	close(c->ep);
+	fs1_share_end(c);
 	for (unsigned n = 0; n < SLOTS; n++)
 		pthread_cond_destroy(&c->slots[n].answered);
 	pthread_cond_destroy(&c->room);
@@ -104,13 +107,30 @@ void fs1_drop(struct fs1_conn *c)
 		fs1_put(c);
 }
 
+static int epoll_of(int fd)
+{
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLONESHOT };
+	int ep = epoll_create1(EPOLL_CLOEXEC);
+
+	if (ep >= 0 && epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev) == 0)
+		return ep;
+	if (ep >= 0)
+		close(ep);
+	return -1;
+}
+
 static struct fs1_conn *conn_new(struct fs1 *f, const char *box, int fd)
 {
 	struct fs1_conn *c = calloc(1, sizeof(*c));
 	pthread_condattr_t attr;
 
-	if (!c)
+	if (c)
+		c->ep = epoll_of(fd);
+	if (!c || c->ep < 0) {
+		free(c);
 		return NULL;
+	}
+	c->armed = true;
 	c->m = f->m;
 	c->fd = fd;
 	c->refs = 2; /* the receiver's and the list's */
@@ -316,9 +336,19 @@ static void forget_boxes(struct fs1 *f, bool all)
 	pthread_mutex_unlock(&f->lock);
 }
 
+static void give_memory_back(struct fs1 *f)
+{
+	pthread_mutex_lock(&f->lock);
+	for (struct fs1_box *b = f->boxes; b; b = b->next)
+		if (b->conn)
+			fs1_share_tidy(b->conn);
+	pthread_mutex_unlock(&f->lock);
+}
+
 void fs1_tidy(struct mount *m)
 {
 	drop_all(m->fs1, false);
+	give_memory_back(m->fs1);
 	forget_boxes(m->fs1, false);
 	watches_tidy(m);
 }

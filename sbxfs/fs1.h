@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* sbx-fs/1 (doc/sbx-fs.md): one connection to each sandbox in use, on which the requests of all threads
- * are under way at once. Whoever asks sends its frame itself and waits; one thread a connection reads
- * the answers. When there is no connection, or it was lost under a request that may be repeated, the
+ * are under way at once. Whoever asks sends its frame itself, and reads while it waits; one thread a
+ * connection reads while nobody does. When there is no connection, or it was lost under a request that may be repeated, the
  * caller is told FS1_PLAIN and asks the plain way. */
 #ifndef SBXFS_FS1_H
 #define SBXFS_FS1_H
@@ -15,6 +15,14 @@
 struct fs1;
 struct fs1_conn;
 
+/* Memory for CHUNK bytes of a file, shared with the peer where that is possible (fs1_share.c). */
+struct fs1_buf {
+	char *p;
+	struct fs1_conn *conn; /* referenced; NULL: not shared */
+};
+bool fs1_buf_take(struct req *q, const char *box, struct fs1_buf *ret);
+void fs1_buf_free(struct fs1_buf *b);
+
 /* One request and its answer; stays where it is from fs1_begin to fs1_wait. */
 struct fs1_call {
 	enum files_op op;
@@ -22,6 +30,7 @@ struct fs1_call {
 	const char *path, *path2; /* NULL: none */
 	const void *data;
 	size_t data_len;
+	const struct fs1_buf *buf; /* of READ and WRITE: where `into`, or `data`, is; or NULL */
 	int timeout_ms; /* 0: ten seconds; counts from when the peer was last heard */
 	bool once;      /* must not be done twice */
 	void *into;     /* where the answer's data goes; NULL: it is allocated */
@@ -39,7 +48,11 @@ struct fs1_call {
 	struct fs1_conn *conn;
 	unsigned slot;
 	uint64_t tag;
+	size_t cap;   /* of `out`, when that is allocated */
+	bool shared; /* its data is in memory that the peer has, too */
 	bool done, lost, filling;
+	bool waiting; /* on the slot's condition */
+	bool leads;   /* its thread is the one that reads */
 };
 void fs1_call_fini(struct fs1_call *c);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Requests on a connection. A slot is taken, the frame is sent by the thread that asks, and it waits
- * on the slot's condition. Who gives up leaves the slot to the receiver, which frees it when the answer
- * comes after all. */
+/* Requests on a connection. A slot is taken and the frame is sent by the thread that asks. Who gives up
+ * leaves the slot to who reads, which frees it when the answer comes after all. */
 #include "sbxfs/fs1_priv.h"
+
+#include "common/sys/fd.h"
 
 #include <errno.h>
 #include <string.h>
@@ -11,14 +12,10 @@
 #include <sys/time.h>
 #include <sys/uio.h>
 
-#define TIMEOUT_MS 10000
-#define LOOK_MS 100      /* between two looks at interrupts and deadlines */
-#define PATIENCE 4       /* times the timeout, while the peer answers others */
-#define HELLO_SECS 5
+#define HELLO_MS 5000
 #define SEND_SECS 10
-#define CANCEL_MS 2000
 
-static void deadline_in(struct timespec *ts, unsigned ms)
+void fs1_deadline(struct timespec *ts, unsigned ms)
 {
 	clock_gettime(CLOCK_MONOTONIC, ts);
 	ts->tv_nsec += (long)ms * 1000000;
@@ -26,27 +23,34 @@ static void deadline_in(struct timespec *ts, unsigned ms)
 	ts->tv_nsec %= 1000000000;
 }
 
-/* All of it, or the connection is of no use any more. */
-static int send_full(int fd, struct iovec *v, size_t n)
+static void skip(struct msghdr *msg, size_t sent)
+{
+	while (msg->msg_iovlen && sent >= msg->msg_iov->iov_len) {
+		sent -= msg->msg_iov->iov_len;
+		msg->msg_iov++;
+		msg->msg_iovlen--;
+	}
+	if (msg->msg_iovlen) {
+		msg->msg_iov->iov_base = (char *)msg->msg_iov->iov_base + sent;
+		msg->msg_iov->iov_len -= sent;
+	}
+}
+
+/* All of it, or the connection is of no use any more. Who reads does not wait for room. */
+static int send_full(struct fs1_conn *c, struct fs1_call *call, struct iovec *v, size_t n)
 {
 	struct msghdr msg = { .msg_iov = v, .msg_iovlen = n };
 
 	while (msg.msg_iovlen) {
-		ssize_t sent = sendmsg(fd, &msg, MSG_NOSIGNAL);
+		bool leads = call && call->leads;
+		ssize_t sent = sendmsg(c->fd, &msg, MSG_NOSIGNAL | (leads ? MSG_DONTWAIT : 0));
 
-		if (sent < 0 && errno == EINTR)
-			continue;
-		if (sent < 0)
+		if (sent >= 0)
+			skip(&msg, (size_t)sent);
+		else if (errno == EAGAIN && leads)
+			fs1_let_read(c, call);
+		else if (errno != EINTR)
 			return -errno;
-		while (msg.msg_iovlen && (size_t)sent >= msg.msg_iov->iov_len) {
-			sent -= (ssize_t)msg.msg_iov->iov_len;
-			msg.msg_iov++;
-			msg.msg_iovlen--;
-		}
-		if (msg.msg_iovlen) {
-			msg.msg_iov->iov_base = (char *)msg.msg_iov->iov_base + sent;
-			msg.msg_iov->iov_len -= (size_t)sent;
-		}
 	}
 	return 0;
 }
@@ -59,7 +63,8 @@ struct message {
 	size_t data_len;
 };
 
-static int send_message(struct fs1_conn *c, struct message *m)
+/* call: whose it is, or NULL. */
+static int send_message(struct fs1_conn *c, struct message *m, struct fs1_call *call)
 {
 	struct iovec v[5] = { { &m->f, sizeof(m->f) }, { &m->r, sizeof(m->r) } };
 	size_t n = 2;
@@ -75,8 +80,11 @@ static int send_message(struct fs1_conn *c, struct message *m)
 		v[n++] = (struct iovec){ (void *)(uintptr_t)m->path2, m->r.path2_len };
 	if (m->data_len)
 		v[n++] = (struct iovec){ (void *)(uintptr_t)m->data, m->data_len };
-	pthread_mutex_lock(&c->send);
-	rc = send_full(c->fd, v, n);
+	if (pthread_mutex_trylock(&c->send) != 0) {
+		fs1_let_read(c, call);
+		pthread_mutex_lock(&c->send);
+	}
+	rc = send_full(c, call, v, n);
 	pthread_mutex_unlock(&c->send);
 	return rc;
 }
@@ -98,12 +106,38 @@ static int recv_full(int fd, void *buf, size_t len)
 	return 0;
 }
 
-static void timeouts(int fd, int recv_secs)
+static void timeouts(int fd, int recv_ms)
 {
-	struct timeval in = { .tv_sec = recv_secs }, out = { .tv_sec = SEND_SECS };
+	struct timeval in = { recv_ms / 1000, recv_ms % 1000 * 1000 }, out = { .tv_sec = SEND_SECS };
 
 	(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &in, sizeof(in));
 	(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &out, sizeof(out));
+}
+
+/* The peer refuses when the descriptor did not reach it: then it is on another machine. */
+static int share(struct fs1_conn *c)
+{
+	struct {
+		struct fs_frame f;
+		struct files_req r;
+	} m = { .f = { .op = FILES_SHARE, .tag = 1, .len = sizeof(m.r) },
+		.r.length = (uint64_t)FS1_PIECES * CHUNK };
+	struct files_rep rep;
+	struct fs_frame f;
+	int fd, rc;
+
+	if (!fs1_share_begin(c, &fd))
+		return 0;
+	rc = fd_send_msg(c->fd, &m, sizeof(m), &fd, 1);
+	if (rc == 0)
+		rc = recv_full(c->fd, &f, sizeof(f));
+	if (rc == 0)
+		rc = f.len == sizeof(rep) ? recv_full(c->fd, &rep, sizeof(rep)) : -EPROTO;
+	if (rc == 0 && (!fs1_head_ok(&f, &rep) || f.tag != 1 || f.op != FILES_SHARE))
+		rc = -EPROTO;
+	if (rc < 0 || f.value < 0)
+		fs1_share_end(c);
+	return rc;
 }
 
 int fs1_say_hello(struct fs1_conn *c)
@@ -113,8 +147,8 @@ int fs1_say_hello(struct fs1_conn *c)
 	struct fs_frame f;
 	int rc;
 
-	timeouts(c->fd, HELLO_SECS);
-	rc = send_message(c, &m);
+	timeouts(c->fd, HELLO_MS);
+	rc = send_message(c, &m, NULL);
 	if (rc == 0)
 		rc = recv_full(c->fd, &f, sizeof(f));
 	if (rc == 0)
@@ -123,7 +157,9 @@ int fs1_say_hello(struct fs1_conn *c)
 		rc = recv_full(c->fd, &c->hello, sizeof(c->hello));
 	if (rc == 0 && (!fs1_head_ok(&f, &rep) || f.tag != 1 || !fs1_hello_ok(&f, &rep, &c->hello)))
 		rc = -EPROTO;
-	timeouts(c->fd, 0);
+	if (rc == 0)
+		rc = share(c);
+	timeouts(c->fd, FS1_LOOK_MS);
 	if (c->hello.inflight_max < c->limit)
 		c->limit = c->hello.inflight_max;
 	return rc;
@@ -140,6 +176,7 @@ static unsigned take_slot(struct fs1_conn *c, struct fs1_call *call, enum files_
 	c->slots[n].tag = ++c->serial * SLOTS + n;
 	c->slots[n].op = op;
 	c->slots[n].arg = arg;
+	c->slots[n].held = 0;
 	c->busy++;
 	c->used_ms = now_ms();
 	return n;
@@ -153,29 +190,31 @@ static void free_slot(struct fs1_conn *c, unsigned n)
 	pthread_cond_signal(&c->room);
 }
 
-/* Takes the lock. */
-static int claim(struct req *q, struct fs1_conn *c, struct fs1_call *call)
+/* Takes the lock. waits: for the answer, at once. */
+static int claim(struct req *q, struct fs1_conn *c, struct fs1_call *call, bool waits)
 {
 	struct timespec ts;
 	int rc = 0;
 
 	pthread_mutex_lock(&c->lock);
 	while (!c->dead && c->busy >= c->limit && rc == 0) {
-		deadline_in(&ts, LOOK_MS);
+		fs1_deadline(&ts, FS1_LOOK_MS);
 		(void)pthread_cond_timedwait(&c->room, &c->lock, &ts);
 		if (c->busy < c->limit)
 			break;
 		if (remote_interrupted(q))
 			rc = refuse(q, EINTR, "interrupted");
-		else if (now_ms() - atomic_load(&c->heard_ms) > TIMEOUT_MS)
+		else if (now_ms() - atomic_load(&c->heard_ms) > FS1_TIMEOUT_MS)
 			c->dead = true;
 	}
 	if (rc == 0 && (c->dead || (c->retired && !c->busy)))
 		rc = FS1_PLAIN;
 	if (rc == 0)
 		call->slot = take_slot(c, call, call->op, 0);
-	if (rc == 0)
+	if (rc == 0) {
 		call->tag = c->slots[call->slot].tag;
+		call->leads = waits && fs1_start_reading(c);
+	}
 	pthread_mutex_unlock(&c->lock);
 	return rc;
 }
@@ -194,12 +233,18 @@ static int send_call(struct req *q, struct fs1_conn *c, struct fs1_call *call)
 	if (counts_as_use(q))
 		m.r.flags |= FILES_USE;
 	m.f.tag = call->tag;
-	if (send_message(c, &m) == 0)
+	if (call->shared) {
+		m.r.flags |= FILES_SHARED;
+		m.r.offset2 = fs1_buf_place(call->buf);
+		m.r.length = call->op == FILES_WRITE ? m.data_len : m.r.length;
+		m.data_len = 0;
+	}
+	if (send_message(c, &m, call) == 0)
 		return 0;
 	fs1_drop(c);
+	fs1_let_read(c, call);
 	pthread_mutex_lock(&c->lock);
-	while (call->filling)
-		pthread_cond_wait(&c->slots[call->slot].answered, &c->lock);
+	fs1_abandon(c, call);
 	if (!call->done)
 		free_slot(c, call->slot);
 	pthread_mutex_unlock(&c->lock);
@@ -207,7 +252,7 @@ static int send_call(struct req *q, struct fs1_conn *c, struct fs1_call *call)
 	return FS1_PLAIN;
 }
 
-int fs1_begin(struct req *q, const char *box, struct fs1_call *call)
+static int begin(struct req *q, const char *box, struct fs1_call *call, bool waits)
 {
 	struct fs1 *f = q->m->fs1;
 	struct fs1_conn *c = fs1_get(q, box);
@@ -216,12 +261,13 @@ int fs1_begin(struct req *q, const char *box, struct fs1_call *call)
 	if (!c)
 		return FS1_PLAIN;
 	call->conn = c;
-	call->done = call->lost = call->filling = false;
+	call->done = call->lost = call->filling = call->waiting = call->leads = false;
 	call->out = NULL;
-	call->out_len = 0;
+	call->out_len = call->cap = 0;
+	call->shared = call->buf && call->buf->conn == c;
 	call->epoch = atomic_load(&c->epoch);
 	call->asked = atomic_load(&c->pushes);
-	rc = claim(q, c, call);
+	rc = claim(q, c, call, waits);
 	if (rc == FS1_PLAIN)
 		fs1_drop(c);
 	if (rc == 0) {
@@ -238,103 +284,14 @@ int fs1_begin(struct req *q, const char *box, struct fs1_call *call)
 	return rc;
 }
 
-/* Lock held. Nobody waits any more; while data is being read into the caller's memory that has to
- * stop first. */
-static void abandon(struct fs1_conn *c, struct fs1_call *call)
+int fs1_begin(struct req *q, const char *box, struct fs1_call *call)
 {
-	if (call->filling)
-		(void)shutdown(c->fd, SHUT_RDWR);
-	while (call->filling)
-		pthread_cond_wait(&c->slots[call->slot].answered, &c->lock);
-	if (!call->done)
-		c->slots[call->slot].call = NULL;
-}
-
-static int expired(const struct fs1_conn *c, const struct fs1_call *call, uint64_t start)
-{
-	uint64_t now = now_ms(), heard = atomic_load(&c->heard_ms);
-	uint64_t limit = (uint64_t)(call->timeout_ms ? call->timeout_ms : TIMEOUT_MS);
-
-	if (now - start <= limit)
-		return 0;
-	return now - start > limit * PATIENCE || (heard < now && now - heard > limit);
-}
-
-static int result(struct req *q, struct fs1_call *call)
-{
-	int rc;
-
-	if (call->lost) {
-		atomic_fetch_add(&q->m->fs1->lost, 1);
-		return call->once ? refuse(q, EIO, "the connection was lost while this was under way") :
-				    FS1_PLAIN;
-	}
-	if (call->value >= 0)
-		return 0;
-	rc = fs1_errno(call->value);
-	return refuse(q, -rc, "the sandbox's file system says: %s", strerror(-rc));
-}
-
-int fs1_wait(struct req *q, struct fs1_call *call)
-{
-	struct fs1_conn *c = call->conn;
-	uint64_t start = now_ms();
-	struct timespec ts;
-	bool late = false;
-	int rc = 0;
-
-	pthread_mutex_lock(&c->lock);
-	while (!call->done && rc == 0) {
-		deadline_in(&ts, LOOK_MS);
-		if (pthread_cond_timedwait(&c->slots[call->slot].answered, &c->lock, &ts) != ETIMEDOUT ||
-			call->done)
-			continue;
-		late = expired(c, call, start);
-		if (late)
-			rc = -ETIMEDOUT;
-		else if (remote_interrupted(q))
-			rc = -EINTR;
-	}
-	if (!call->done)
-		abandon(c, call);
-	if (call->done)
-		rc = 0;
-	pthread_mutex_unlock(&c->lock);
-	if (rc == 0)
-		rc = result(q, call);
-	else
-		(void)refuse(q, -rc, late ? "the sandbox does not answer" : "interrupted");
-	if (late && now_ms() - atomic_load(&c->heard_ms) > TIMEOUT_MS)
-		fs1_drop(c);
-	if (rc)
-		fs1_call_fini(call);
-	call->conn = NULL;
-	fs1_put(c);
-	return rc;
-}
-
-void fs1_cancel(struct fs1_call *call)
-{
-	struct fs1_conn *c = call->conn;
-
-	struct timespec ts;
-
-	/* Bytes that come right now come to their end soon, or the connection does. */
-	deadline_in(&ts, CANCEL_MS);
-	pthread_mutex_lock(&c->lock);
-	while (call->filling && pthread_cond_timedwait(&c->slots[call->slot].answered, &c->lock, &ts) !=
-			ETIMEDOUT)
-		;
-	abandon(c, call);
-	pthread_mutex_unlock(&c->lock);
-	fs1_call_fini(call);
-	call->conn = NULL;
-	fs1_put(c);
+	return begin(q, box, call, false);
 }
 
 int fs1_call(struct req *q, const char *box, struct fs1_call *call)
 {
-	int rc = fs1_begin(q, box, call);
+	int rc = begin(q, box, call, true);
 
 	if (rc == 0)
 		rc = fs1_wait(q, call);
@@ -367,9 +324,22 @@ int fs1_send_bare(struct fs1_conn *c, enum files_op op, const struct files_req *
 	}
 	pthread_mutex_unlock(&c->lock);
 	if (rc == 0)
-		rc = send_message(c, &m);
+		rc = send_message(c, &m, NULL);
 	if (rc < 0 && rc != -EBUSY)
 		fs1_drop(c); /* the slots end with it */
+	return rc;
+}
+
+/* Where the peer can, it does not answer: then no slot is taken, and the tag is nobody's. */
+static int send_quiet(struct fs1_conn *c, enum files_op op, struct files_req *r)
+{
+	struct message m = { .f = { .op = (uint16_t)op, .tag = UINT64_MAX }, .r = *r };
+	int rc;
+
+	m.r.flags |= FILES_QUIET;
+	rc = send_message(c, &m, NULL);
+	if (rc < 0)
+		fs1_drop(c);
 	return rc;
 }
 
@@ -381,7 +351,10 @@ bool fs1_tell(struct req *q, const char *box, enum files_op op, uint64_t handle)
 
 	if (!c)
 		return false;
-	rc = fs1_send_bare(c, op, &r, NULL, 0);
+	if (op == FILES_CLOSE && (c->hello.features & FS_FEATURE_QUIET))
+		rc = send_quiet(c, op, &r);
+	else
+		rc = fs1_send_bare(c, op, &r, NULL, 0);
 	fs1_put(c);
 	if (rc == 0) {
 		atomic_fetch_add(&q->m->fs1->requests, 1);

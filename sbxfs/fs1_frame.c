@@ -9,7 +9,8 @@ bool fs1_head_ok(const struct fs_frame *f, const struct files_rep *r)
 	uint32_t max = f->tag ? FILES_DATA_MAX : FS_PUSH_MAX;
 
 	return f->flags == 0 && f->len >= sizeof(*r) && r->data_len <= max &&
-		f->len - sizeof(*r) == r->data_len && (f->tag || f->op == FILES_INVAL);
+		f->len - sizeof(*r) == r->data_len &&
+		(f->tag || f->op == FILES_INVAL || (f->op == FILES_GRANT && !r->data_len));
 }
 
 int fs1_errno(int64_t value)

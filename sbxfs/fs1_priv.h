@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Inside of sbx-fs/1: what fs1.c (which connection), fs1_conn.c (requests on it), fs1_recv.c (what
- * comes) and fs1_watch.c (what others change) share. */
+/* Inside of sbx-fs/1: what fs1.c (which connection), fs1_conn.c (requests on it), fs1_wait.c
+ * (who reads), fs1_recv.c (what comes) and fs1_watch.c (what others change) share. */
 #ifndef SBXFS_FS1_PRIV_H
 #define SBXFS_FS1_PRIV_H
 
@@ -9,6 +9,10 @@
 #include "sbxfs/remote.h"
 
 #define SLOTS FS_INFLIGHT_MAX
+#define FS1_LOOK_MS 100 /* between two looks at interrupts and deadlines */
+#define FS1_TIMEOUT_MS 10000
+#define FS1_PIECES 24 /* of CHUNK bytes, in the shared memory of a connection */
+#define FS1_SHARES 4  /* connections of a mount that have some */
 #define FS1_ROOM (64u * 1024) /* input buffer of a connection */
 
 struct slot {
@@ -16,15 +20,32 @@ struct slot {
 	uint64_t tag;          /* 0: free */
 	enum files_op op;
 	uint64_t arg;          /* WATCH: of fs1_watch.c */
+	unsigned held;         /* shared memory that the peer may still use, of fs1_share.c */
 	pthread_cond_t answered;
+};
+/* The frame that is being read. */
+struct incoming {
+	bool begun; /* f and r are there */
+	struct fs_frame f;
+	struct files_rep r;
+	size_t got;            /* of its data */
+	struct fs1_call *call; /* that waits for it, being filled; changed under the lock */
+	uint64_t arg;
+	char *push; /* its data, when it is one; owned */
 };
 struct fs1_conn {
 	/* fixed */
 	struct mount *m;
 	char box[SBX_ID_MAX];
-	int fd;
+	int fd, ep; /* ep waits for fd */
 	atomic_uint_fast64_t epoch; /* never 0, never twice; new when everything is in doubt */
 	struct fs_hello hello;
+	struct {
+		int fd;
+		char *base; /* NULL: nothing is shared */
+		atomic_uint refs[FS1_PIECES];
+		atomic_bool there[FS1_PIECES];
+	} share;
 	/* under the lock of struct fs1 */
 	struct fs1_conn *next;
 	unsigned refs;
@@ -32,7 +53,11 @@ struct fs1_conn {
 
 	pthread_mutex_t send;
 
-	pthread_mutex_t lock; /* all below, but what the receiver has for itself */
+	pthread_mutex_t lock; /* all below, but what the reader has for itself */
+	bool reading; /* somebody does */
+	bool armed;   /* the connection's own thread does when something comes */
+	bool broken;  /* nobody reads any more */
+	unsigned waiters;
 	pthread_cond_t room;
 	struct slot slots[SLOTS];
 	unsigned busy, limit;
@@ -42,7 +67,8 @@ struct fs1_conn {
 	uint64_t used_ms;
 	atomic_uint_fast64_t heard_ms, pushes;
 
-	/* the receiver's own */
+	/* the reader's own */
+	struct incoming cur;
 	char in[FS1_ROOM];
 	size_t in_at, in_len;
 };
@@ -64,6 +90,7 @@ struct fs1 {
 	unsigned conns;
 	bool stopping;
 	uint64_t epochs;
+	atomic_uint shares;
 	atomic_uint_fast64_t requests, plain, lost, pushes, changes, refused;
 	struct watches *watches;
 };
@@ -81,8 +108,29 @@ int fs1_send_bare(struct fs1_conn *c, enum files_op op, const struct files_req *
 	uint64_t arg);
 void fs1_fail_all(struct fs1_conn *c);
 
-/* fs1_recv.c: the thread. */
-void *fs1_receive(void *arg);
+void fs1_deadline(struct timespec *ts, unsigned ms);
+
+/* fs1_wait.c; lock held: */
+bool fs1_start_reading(struct fs1_conn *c); /* false: somebody does, or it cannot be */
+void fs1_abandon(struct fs1_conn *c, struct fs1_call *call);
+/* Not held; rc: what the last step gave. */
+void fs1_stop_reading(struct fs1_conn *c, int rc);
+void fs1_let_read(struct fs1_conn *c, struct fs1_call *call); /* if call does, it does no more */
+
+/* fs1_share.c: true: memory was made, and *ret_fd is to be sent; it is in use only when base stays. */
+bool fs1_share_begin(struct fs1_conn *c, int *ret_fd);
+void fs1_share_end(struct fs1_conn *c);
+/* One more that uses it, which is shared memory, until it is let go by this number; 0: none. */
+unsigned fs1_buf_hold(const struct fs1_buf *b);
+void fs1_buf_let(struct fs1_conn *c, unsigned held);
+uint64_t fs1_buf_place(const struct fs1_buf *b);
+void fs1_share_tidy(struct fs1_conn *c); /* what nobody uses is given back */
+
+/* fs1_recv.c: by the one that reads. */
+/* At most one frame. 1: it was taken; 0: nothing came in time, or not all of it; -errno. */
+int fs1_step(struct fs1_conn *c, int flags);
+bool fs1_whole(const struct fs1_conn *c); /* is a whole frame in the buffer? */
+void *fs1_receive(void *arg);             /* the connection's own thread */
 
 /* fs1_watch.c */
 int watches_new(struct mount *m, struct watches **ret);

@@ -29,6 +29,7 @@ struct handle {
 	/* directories: a snapshot, under lock */
 	struct lister list;
 	bool listed;
+	bool plus; /* read with attributes so far */
 
 	struct tree_file *file; /* guest tree */
 	struct listing *dir;    /* guest directory: what is being read; under lock */

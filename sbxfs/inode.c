@@ -5,8 +5,11 @@
 #include "sbxfs/inodes.h"
 #include "sbxfs/listing.h"
 #include "sbxfs/nodes.h"
+#include "sbxfs/pool.h"
+#include "sbxfs/trust.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,6 +61,7 @@ int inodes_new(struct mount *m, struct inodes **ret)
 	if (!t)
 		return -ENOMEM;
 	pthread_mutex_init(&t->lock, NULL);
+	t->m = m;
 	*ret = m->inodes = t;
 	rc = inode_virtual(m, node_by_id(N_ROOT), "", "", 0, &t->root);
 	if (rc < 0) {
@@ -68,12 +72,13 @@ int inodes_new(struct mount *m, struct inodes **ret)
 	return rc;
 }
 
-static void inode_free(struct inode *i)
+static void inode_free(struct inodes *t, struct inode *i)
 {
+	listing_drop(t->m, i);
 	pthread_mutex_destroy(&i->tree_lock);
-	listing_unref(i->listing);
 	free(i->arg);
 	free(i->data);
+	free(i->was_name);
 	free(i);
 }
 
@@ -94,7 +99,7 @@ void inodes_free(struct inodes *t)
 		struct entry *e = t->all;
 
 		t->all = e->next;
-		inode_free(&e->inode);
+		inode_free(t, &e->inode);
 	}
 	pthread_mutex_destroy(&t->lock);
 	free(t);
@@ -125,6 +130,20 @@ fuse_ino_t inode_nodeid(struct mount *m, const struct inode *i)
 	return i == m->inodes->root ? FUSE_ROOT_ID : (fuse_ino_t)(uintptr_t)i;
 }
 
+static void list_in(struct inodes *t, struct entry *e)
+{
+	e->prev = NULL;
+	e->next = t->all;
+	*(t->all ? &t->all->prev : &t->oldest) = e;
+	t->all = e;
+}
+
+static void list_out(struct inodes *t, struct entry *e)
+{
+	*(e->prev ? &e->prev->next : &t->all) = e->next;
+	*(e->next ? &e->next->prev : &t->oldest) = e->prev;
+}
+
 static struct inode *inode_new(struct inodes *t, const struct node *node, const char *box,
 	const char *arg)
 {
@@ -144,11 +163,9 @@ static struct inode *inode_new(struct inodes *t, const struct node *node, const 
 	strncpy(i->box, box, sizeof(i->box) - 1);
 	i->refs = 1;
 	i->generation = ++t->generation;
-	e->next = t->all;
-	if (t->all)
-		t->all->prev = e;
-	t->all = e;
-	t->count++;
+	list_in(t, e);
+	if (++t->count > t->most)
+		t->most = t->count;
 	return i;
 }
 
@@ -283,6 +300,51 @@ static struct inode *find_tree(struct inodes *t, const struct node *node, const 
 	return NULL;
 }
 
+/* Nobody has it open or works on it, and it is no directory, which somebody may stand in. */
+static bool can_go(struct inode *i)
+{
+	bool file;
+
+	if (!i->is_tree || i->refs || !i->nlookup)
+		return false;
+	pthread_mutex_lock(&i->tree_lock);
+	file = i->is_known && !S_ISDIR(i->known.st_mode);
+	pthread_mutex_unlock(&i->tree_lock);
+	return file;
+}
+
+/* Lock held. The kernel keeps names for as long as it has memory; here each costs as much as there. Those
+ * that were not looked up for longest it is asked to forget, some each time a new one comes. */
+static void ask_to_forget(struct inodes *t)
+{
+	for (unsigned n = 0; n < FORGET_STEP && t->oldest != t->all; n++) {
+		struct entry *e = t->oldest;
+
+		list_out(t, e);
+		list_in(t, e); /* if it stays it has its turn again, after all others */
+		if (!can_go(&e->inode))
+			continue;
+		for (struct link *l = e->inode.links; l; l = l->next)
+			notify_forget(t->m, inode_nodeid(t->m, l->parent), inode_nodeid(t->m, &e->inode), l->name);
+	}
+}
+
+static void give_back(void *arg)
+{
+	(void)arg;
+	malloc_trim(0);
+}
+
+/* Lock held. */
+static void after_forget(struct inodes *t)
+{
+	if (t->most < GIVE_BACK || t->count > t->most / 2)
+		return;
+	t->most = t->count;
+	if (t->m->pool)
+		(void)pool_run(t->m->pool, give_back, NULL);
+}
+
 int inode_tree(struct mount *m, const struct node *node, const char *box, const struct tree_id *id,
 	struct inode **ret)
 {
@@ -298,6 +360,8 @@ int inode_tree(struct mount *m, const struct node *node, const char *box, const 
 		i->tid = *id;
 		i->ino = id->ino;
 		hash_in(t, i);
+		if (t->count > FILES_KNOWN && t->count % (FORGET_STEP / 2) == 0)
+			ask_to_forget(t);
 	}
 	pthread_mutex_unlock(&t->lock);
 	*ret = i;
@@ -333,14 +397,9 @@ static void entry_drop(struct inodes *t, struct inode *i)
 {
 	struct entry *e = (struct entry *)i;
 
-	if (e->prev)
-		e->prev->next = e->next;
-	else
-		t->all = e->next;
-	if (e->next)
-		e->next->prev = e->prev;
+	list_out(t, e);
 	t->count--;
-	inode_free(i);
+	inode_free(t, i);
 }
 
 /* Lock held. Frees it when nobody counts it, then the parents that only its names held. */
@@ -382,9 +441,16 @@ void inode_unref(struct mount *m, struct inode *i)
 
 void inode_looked(struct mount *m, struct inode *i)
 {
-	pthread_mutex_lock(&m->inodes->lock);
+	struct inodes *t = m->inodes;
+	struct entry *e = (struct entry *)i;
+
+	pthread_mutex_lock(&t->lock);
 	i->nlookup++;
-	pthread_mutex_unlock(&m->inodes->lock);
+	if (t->all != e) {
+		list_out(t, e);
+		list_in(t, e);
+	}
+	pthread_mutex_unlock(&t->lock);
 }
 
 void inode_forget(struct mount *m, struct inode *i, uint64_t n)
@@ -394,5 +460,6 @@ void inode_forget(struct mount *m, struct inode *i, uint64_t n)
 	pthread_mutex_lock(&t->lock);
 	i->nlookup = n < i->nlookup ? i->nlookup - n : 0;
 	inode_reap(t, i);
+	after_forget(t);
 	pthread_mutex_unlock(&t->lock);
 }

@@ -55,6 +55,8 @@ struct inode {
 	bool hashed;
 	uint64_t made_ms, made_gen; /* renderings: when the text was fetched last */
 	struct link *links;         /* guest tree: names by which it was seen, newest first */
+	const struct inode *was_in; /* only compared: where its last name was, when another has that */
+	char *was_name;
 	struct trust trust;         /* of the attributes */
 	struct dir_watch watch;
 
@@ -64,6 +66,7 @@ struct inode {
 	/* guest tree */
 	struct tree_file *files;    /* open ones */
 	atomic_uint nfiles;         /* how many; read without the lock */
+	atomic_bool locks;          /* it was locked by fcntl once */
 	struct stat known;          /* last attributes, as shown */
 	bool is_known;
 	uint64_t known_epoch, known_asked, known_seen; /* its tree_stamp */
@@ -71,6 +74,8 @@ struct inode {
 	uint64_t looks_ms;          /* lookups in it, close together */
 	unsigned looks;
 	unsigned changes;           /* our own ones: an answer from before one is old */
+	bool gone;                  /* a directory that we have removed */
+	unsigned contents;          /* those, and others' that an open found */
 	char version[80];           /* of the pages that the kernel may hold; "": none of worth */
 };
 
@@ -122,6 +127,8 @@ void link_rename(struct mount *m, struct inode *p1, const char *n1, struct inode
 struct inode *link_find(struct mount *m, struct inode *parent, const char *name);
 /* Absolute guest path of the inode, or of `name` in it; -ESTALE when no name leads to it. */
 int link_path(struct mount *m, struct inode *i, const char *name, char *out, size_t size);
+/* The newest name, or the last that was; false: never had one. *ret_dir may be compared, not used. */
+bool link_last(struct mount *m, const struct inode *i, const struct inode **ret_dir, char out[256]);
 /* Path elements from the guest's root to the directory that holds `i`, the fewest that any of its
  * names gives; -1: unknown. */
 int link_depth(struct mount *m, struct inode *i);

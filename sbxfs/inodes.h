@@ -6,10 +6,13 @@
 #include "sbxfs/inode.h"
 
 #define INODE_BUCKETS 65536u
+#define FILES_KNOWN   262144u /* more inodes than this: the kernel is asked to forget files */
+#define FORGET_STEP   256u
+#define GIVE_BACK     16384u /* so many were there: memory goes back when half of them are gone */
 
 struct entry {
 	struct inode inode; /* first: an inode is its entry */
-	struct entry *next, *prev;
+	struct entry *next, *prev; /* looked up last, first */
 };
 
 struct inodes {
@@ -17,10 +20,11 @@ struct inodes {
 	/* under lock */
 	struct inode *buckets[INODE_BUCKETS];
 	struct link *links[INODE_BUCKETS]; /* by parent and name */
-	struct entry *all;
+	struct mount *m;
+	struct entry *all, *oldest;
 	struct inode *root;
 	uint64_t generation;
-	size_t count;
+	size_t count, most; /* most since memory was given back */
 };
 
 /* Lock held. NULL: there is no such name. */

@@ -5,6 +5,7 @@
 #include "sbxfs/nodes.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,6 +66,41 @@ static void trim(struct inodes *t, struct inode *child)
 	}
 }
 
+/* The name is another's now; who was about to open it by that name still says so. */
+static void remember(const struct link *l)
+{
+	struct inode *i = l->child;
+
+	free(i->was_name);
+	i->was_name = strdup(l->name);
+	i->was_in = l->parent;
+}
+
+bool link_last(struct mount *m, const struct inode *i, const struct inode **ret_dir, char out[256])
+{
+	const char *name;
+
+	pthread_mutex_lock(&m->inodes->lock);
+	name = i->links ? i->links->name : i->was_name;
+	*ret_dir = i->links ? i->links->parent : i->was_in;
+	if (name)
+		(void)snprintf(out, 256, "%s", name);
+	pthread_mutex_unlock(&m->inodes->lock);
+	return name != NULL;
+}
+
+/* Paths are made of the name that was seen last: the others may be gone. */
+static void to_front(struct link *l)
+{
+	struct link **p;
+
+	for (p = &l->child->links; *p != l; p = &(*p)->next)
+		;
+	*p = l->next;
+	l->next = l->child->links;
+	l->child->links = l;
+}
+
 /* A directory within itself is a lie: paths would have no beginning, and nothing could be forgotten. */
 static bool is_above(const struct inode *child, const struct inode *i)
 {
@@ -78,12 +114,16 @@ static int add_locked(struct inodes *t, struct inode *parent, const char *name, 
 {
 	struct link *l = link_at(t, parent, name), **b;
 
-	if (l && l->child == child)
+	if (l && l->child == child) {
+		to_front(l);
 		return 0;
+	}
 	if (is_above(child, parent))
 		return -ELOOP;
-	if (l)
+	if (l) {
+		remember(l);
 		drop_with_ref(t, l);
+	}
 	l = calloc(1, sizeof(*l));
 	if (!l)
 		return -ENOMEM;

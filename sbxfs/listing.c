@@ -13,8 +13,16 @@
 #define CLOSE_MS 50    /* lookups this close together ... */
 #define CLOSE_COUNT 8  /* ... and this many of them are a walk */
 
+#define TEXT_FIRST 480
+#define TEXT_MOST  32720
+
+/* Names and targets, in blocks that grow. */
+struct listed_text {
+	struct listed_text *next;
+	size_t used, size;
+	char p[];
+};
 struct maker {
-	struct req *q;
 	struct listing *l;
 	size_t cap, max;
 };
@@ -23,9 +31,12 @@ void listing_unref(struct listing *l)
 {
 	if (!l || atomic_fetch_sub(&l->refs, 1) != 1)
 		return;
-	for (size_t n = 0; n < l->n; n++) {
-		free(l->v[n].name);
-		tree_attr_fini(&l->v[n].attr);
+	atomic_fetch_sub(&l->m->listings.entries, l->n);
+	while (l->text) {
+		struct listed_text *t = l->text;
+
+		l->text = t->next;
+		free(t);
 	}
 	free(l->v);
 	free(l->sorted);
@@ -38,6 +49,31 @@ struct listing *listing_ref(struct listing *l)
 	return l;
 }
 
+static const char *add_text(struct listing *l, const char *s)
+{
+	size_t len = strlen(s) + 1, size = TEXT_FIRST;
+	struct listed_text *t = l->text;
+
+	if (!t || len > t->size - t->used) {
+		if (t)
+			size = t->size * 2 < TEXT_MOST ? t->size * 2 : TEXT_MOST;
+		size = size < len ? len : size;
+		t = malloc(sizeof(*t) + size);
+		if (!t)
+			return NULL;
+		*t = (struct listed_text){ .next = l->text, .size = size };
+		l->text = t;
+	}
+	t->used += len;
+	return memcpy(t->p + t->used - len, s, len);
+}
+
+/* So many directories are being read that there is room for no more of them. */
+static bool too_many(struct mount *m)
+{
+	return atomic_load(&m->listings.entries) >= LISTED_MAX;
+}
+
 static int add_entry(void *arg, const char *name, struct tree_attr *attr)
 {
 	struct maker *m = arg;
@@ -48,48 +84,58 @@ static int add_entry(void *arg, const char *name, struct tree_attr *attr)
 		return -E2BIG;
 	if (l->n == m->cap) {
 		m->cap = m->cap ? m->cap * 2 : 64;
-		e = realloc(l->v, m->cap * sizeof(*e));
+		e = too_many(l->m) ? NULL : realloc(l->v, m->cap * sizeof(*e));
 		if (!e)
 			return -ENOMEM;
 		l->v = e;
 	}
 	e = &l->v[l->n];
-	e->name = strdup(name);
-	if (!e->name)
+	*e = (struct listed_file){ .name = add_text(l, name), .st = attr->st, .id = attr->id };
+	if (attr->target)
+		e->target = add_text(l, attr->target);
+	if (!e->name || (attr->target && !e->target))
 		return -ENOMEM;
-	e->attr = *attr;
-	attr->target = NULL;
 	l->n++;
+	atomic_fetch_add(&l->m->listings.entries, 1);
 	return 0;
 }
 
-static int by_name(const void *a, const void *b)
+static int by_name(const void *a, const void *b, void *arg)
 {
-	return strcmp((*(struct listed_file *const *)a)->name, (*(struct listed_file *const *)b)->name);
+	const struct listed_file *v = arg;
+
+	return strcmp(v[*(const uint32_t *)a].name, v[*(const uint32_t *)b].name);
 }
 
+/* It will not grow any more. */
 static int sort(struct listing *l)
 {
-	l->sorted = malloc((l->n ? l->n : 1) * sizeof(struct listed_file *));
-	if (!l->sorted)
+	struct listed_file *v = realloc(l->v, (l->n ? l->n : 1) * sizeof(*v));
+
+	if (v)
+		l->v = v;
+	l->sorted = malloc((l->n ? l->n : 1) * sizeof(*l->sorted));
+	if (!v || !l->sorted)
 		return -ENOMEM;
 	for (size_t n = 0; n < l->n; n++)
-		l->sorted[n] = &l->v[n];
-	qsort(l->sorted, l->n, sizeof(struct listed_file *), by_name);
+		l->sorted[n] = (uint32_t)n;
+	qsort_r(l->sorted, l->n, sizeof(*l->sorted), by_name, l->v);
 	return 0;
 }
 
 int listing_fetch(struct req *q, struct inode *dir, size_t max, struct listing **ret)
 {
-	struct maker m = { .q = q, .l = calloc(1, sizeof(struct listing)), .max = max };
+	struct maker m = { .l = calloc(1, sizeof(struct listing)), .max = max };
 	char path[GUEST_PATH_MAX];
 	int rc;
 
 	if (!m.l)
 		return -ENOMEM;
 	atomic_store(&m.l->refs, 1);
+	m.l->m = q->m;
 	/* All of these before the question: what changes while it is answered makes the answer old. */
 	m.l->at_ms = now_ms();
+	atomic_store(&m.l->used_ms, m.l->at_ms);
 	m.l->gen = atomic_load(&q->m->gen);
 	m.l->changes = atomic_load(&q->m->tree_changes);
 	rc = tree_path(q, dir, NULL, path);
@@ -111,16 +157,25 @@ const struct listed_file *listing_find(const struct listing *l, const char *name
 
 	while (lo < hi) {
 		size_t mid = lo + (hi - lo) / 2;
-		int c = strcmp(name, l->sorted[mid]->name);
+		const struct listed_file *f = &l->v[l->sorted[mid]];
+		int c = strcmp(name, f->name);
 
 		if (c == 0)
-			return l->sorted[mid];
+			return f;
 		if (c < 0)
 			hi = mid;
 		else
 			lo = mid + 1;
 	}
 	return NULL;
+}
+
+struct tree_attr listing_attr(const struct listing *l, const struct listed_file *f)
+{
+	return (struct tree_attr){ .st = f->st, .id = f->id, .stamp = l->stamp,
+		/* Older than a change of ours: nothing to answer from. */
+		.at_ms = l->changes == atomic_load(&l->m->tree_changes) ? l->at_ms : 1,
+		.target = (char *)(uintptr_t)f->target };
 }
 
 struct listing *listing_recent(struct req *q, struct inode *dir)
@@ -147,21 +202,100 @@ struct listing *listing_watched(struct req *q, struct inode *dir)
 	if (l)
 		listing_ref(l);
 	pthread_mutex_unlock(&dir->tree_lock);
-	if (!l || trust_dir(q, dir, &l->stamp))
+	if (!l || trust_dir(q, dir, &l->stamp)) {
+		if (l)
+			atomic_store(&l->used_ms, now_ms());
 		return l;
+	}
 	listing_unref(l);
 	return NULL;
 }
 
-void listing_keep(struct inode *dir, struct listing *l)
+/* Lock of m->listings held, in these three. Gives the reference that the directory had, or NULL. */
+static struct listing *take_from(struct inode *dir)
 {
-	struct listing *old;
+	struct listing *l;
 
 	pthread_mutex_lock(&dir->tree_lock);
-	old = dir->listing;
+	l = dir->listing;
+	dir->listing = NULL;
+	pthread_mutex_unlock(&dir->tree_lock);
+	return l;
+}
+
+static struct listing *unlist(struct mount *m, struct listing *l)
+{
+	struct listing *held = take_from(l->home);
+
+	*(l->prev ? &l->prev->next : &m->listings.first) = l->next;
+	*(l->next ? &l->next->prev : &m->listings.last) = l->prev;
+	l->home = NULL;
+	m->listings.kept -= l->n;
+	return held;
+}
+
+static void enlist(struct mount *m, struct inode *dir, struct listing *l)
+{
+	l->home = dir;
+	l->prev = NULL;
+	l->next = m->listings.first;
+	*(l->next ? &l->next->prev : &m->listings.last) = l;
+	m->listings.first = l;
+	m->listings.kept += l->n;
+	pthread_mutex_lock(&dir->tree_lock);
 	dir->listing = listing_ref(l);
 	pthread_mutex_unlock(&dir->tree_lock);
+}
+
+void listing_drop(struct mount *m, struct inode *dir)
+{
+	struct listing *old = NULL;
+
+	pthread_mutex_lock(&m->listings.lock);
+	if (dir->listing)
+		old = unlist(m, dir->listing);
+	pthread_mutex_unlock(&m->listings.lock);
 	listing_unref(old);
+}
+
+void listing_keep(struct inode *dir, struct listing *l)
+{
+	struct mount *m = l->m;
+	struct listing *old = NULL;
+	bool full;
+
+	pthread_mutex_lock(&m->listings.lock);
+	if (dir->listing)
+		old = unlist(m, dir->listing);
+	if (!l->home)
+		enlist(m, dir, l);
+	pthread_mutex_unlock(&m->listings.lock);
+	do {
+		listing_unref(old);
+		old = NULL;
+		pthread_mutex_lock(&m->listings.lock);
+		full = m->listings.kept > KEPT_MAX && m->listings.last != m->listings.first;
+		if (full)
+			old = unlist(m, m->listings.last);
+		pthread_mutex_unlock(&m->listings.lock);
+	} while (full);
+}
+
+void listings_tidy(struct mount *m)
+{
+	uint64_t now = now_ms();
+	struct listing *old;
+
+	do {
+		struct listing *l;
+
+		pthread_mutex_lock(&m->listings.lock);
+		for (l = m->listings.last; l && now - atomic_load(&l->used_ms) < KEPT_MS; l = l->prev)
+			;
+		old = l ? unlist(m, l) : NULL;
+		pthread_mutex_unlock(&m->listings.lock);
+		listing_unref(old);
+	} while (old);
 }
 
 bool listing_wanted(struct inode *dir)

@@ -8,26 +8,39 @@
 
 #include "sbxfs/treefs.h"
 
+#define LISTED_MAX 2000000 /* entries of all listings of a mount; 200 bytes each */
+#define KEPT_MAX   262144  /* of those that no reader holds */
+#define KEPT_MS    60000   /* not used for so long: given back */
+
 struct listed_file {
-	char *name;
-	struct tree_attr attr;
+	const char *name, *target; /* in the listing's text; no link: NULL */
+	struct stat st;
+	struct tree_id id;
 };
-/* Fixed once it is made; shared by reference. */
+/* Fixed once it is made, but for what is said; shared by reference. */
 struct listing {
 	atomic_uint refs;
 	uint64_t at_ms, gen, changes;
 	struct tree_stamp stamp;
 	size_t n;
-	struct listed_file *v;  /* in the server's order */
-	struct listed_file **sorted;
+	struct listed_file *v; /* in the server's order */
+	uint32_t *sorted;
+	struct listed_text *text;
+	struct mount *m;
+	atomic_uint_fast64_t used_ms;
+	atomic_uint_fast64_t shown_ms; /* when the kernel got all of it, with attributes, to keep */
+	struct inode *home;          /* whose own it is; under the lock of m->listings, as are the next */
+	struct listing *next, *prev; /* newest first */
 };
 
-/* Fetches; more entries than max: -E2BIG. */
+/* Fetches; more entries than max: -E2BIG; more than LISTED_MAX with the others: -ENOMEM. */
 int listing_fetch(struct req *q, struct inode *dir, size_t max, struct listing **ret);
 struct listing *listing_ref(struct listing *l);
 void listing_unref(struct listing *l); /* NULL is fine */
 /* NULL: not in it. */
 const struct listed_file *listing_find(const struct listing *l, const char *name);
+/* Attributes of an entry; the target stays the listing's. */
+struct tree_attr listing_attr(const struct listing *l, const struct listed_file *f);
 
 /* The directory's own, when it is young and we have changed nothing since. Referenced, or NULL. */
 struct listing *listing_recent(struct req *q, struct inode *dir);
@@ -35,6 +48,10 @@ struct listing *listing_recent(struct req *q, struct inode *dir);
 struct listing *listing_watched(struct req *q, struct inode *dir);
 /* Makes it the directory's own. */
 void listing_keep(struct inode *dir, struct listing *l);
+/* It has none any more. */
+void listing_drop(struct mount *m, struct inode *dir);
+/* Gives back what nobody has used for long. */
+void listings_tidy(struct mount *m);
 /* Counts a lookup; true when there were so many just now that a listing is cheaper. */
 bool listing_wanted(struct inode *dir);
 

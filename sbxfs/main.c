@@ -5,6 +5,8 @@
 #include "sbxfs/host.h"
 #include "sbxfs/ops.h"
 #include "sbxfs/options.h"
+#include "sbxfs/remote.h"
+#include "sbxfs/session.h"
 #include "sbxfs/trust.h"
 #include "sbxfs/watch.h"
 
@@ -95,6 +97,21 @@ static void block(int how, bool with_exit)
 	pthread_sigmask(how, &set, NULL);
 }
 
+/* Whose locks are they, for as long as this mount lives? When the server cannot be asked it is taken for
+ * one that has them. */
+static bool wants_locks(struct mount *m)
+{
+	struct req q = { .m = m, .op = "locks", .start_ms = now_ms(), .aside = true };
+	json_t *caps;
+
+	if (m->opt.locks_local || m->opt.proto == PROTO_HTTP)
+		return false;
+	if (remote_caps(&q, &caps) < 0)
+		return true;
+	json_decref(caps);
+	return remote_has(&q, CAP_FS_STREAM) && remote_has(&q, CAP_FS_LOCKS);
+}
+
 /* Mounted and in the background: the parts, then the kernel's requests until the end. */
 static int serve(struct mount *m, struct fuse_session *se, const struct options *o, struct sbx *sbx)
 {
@@ -106,6 +123,7 @@ static int serve(struct mount *m, struct fuse_session *se, const struct options 
 	if (rc < 0)
 		return rc;
 	m->se = se;
+	m->has_locks = wants_locks(m);
 	atomic_store(&m->tracing, o->debug != 0);
 	if (pthread_create(&hup, NULL, on_hangup, m) != 0) {
 		mount_fini(m);
@@ -148,7 +166,7 @@ static int run(struct fuse_args *args, const struct options *o, struct sbx *sbx)
 	host_detach_dead(o->mountpoint);
 	if (fuse_set_signal_handlers(se) == 0) {
 		if (fuse_session_mount(se, o->mountpoint) == 0) {
-			if (links_safe(o) && fuse_daemonize(o->foreground) == 0)
+			if (session_begin(se) == 0 && links_safe(o) && fuse_daemonize(o->foreground) == 0)
 				rc = serve(&m, se, o, sbx);
 			/* What was collected is sent while the server's answers can still come. */
 			mount_stop(&m);

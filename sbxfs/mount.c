@@ -9,6 +9,7 @@
 #include "sbxfs/fs1.h"
 #include "sbxfs/handle.h"
 #include "sbxfs/inode.h"
+#include "sbxfs/locks.h"
 #include "sbxfs/pool.h"
 #include "sbxfs/ports.h"
 #include "sbxfs/proc.h"
@@ -76,6 +77,7 @@ int mount_init(struct mount *m, const struct options *opt, struct sbx *sbx)
 	clock_gettime(CLOCK_REALTIME, &m->started);
 	client_name(m);
 	pthread_mutex_init(&m->lock, NULL);
+	pthread_mutex_init(&m->listings.lock, NULL);
 	rc = inodes_new(m, &m->inodes);
 	if (rc == 0)
 		rc = errlog_new(&m->errors);
@@ -93,6 +95,10 @@ int mount_init(struct mount *m, const struct options *opt, struct sbx *sbx)
 		rc = notifier_new(m, &m->notifier);
 	if (rc == 0)
 		rc = fs1_new(m, &m->fs1);
+	if (rc == 0)
+		rc = lock_waits_new(m, &m->lock_waits);
+	if (rc == 0)
+		rc = agains_new(&m->agains);
 	if (rc == 0)
 		rc = flusher_new(m, &m->flusher);
 	if (rc == 0)
@@ -113,6 +119,7 @@ void mount_stop(struct mount *m)
 	ports_stop(m->ports);
 	if (m->feeds)
 		feeds_stop(m->feeds);
+	lock_waits_stop(m->lock_waits);
 	pool_free(m->pool);
 	m->pool = NULL;
 	flusher_stop(m->flusher);
@@ -125,6 +132,8 @@ void mount_fini(struct mount *m)
 	handles_free(m);
 	flusher_free(m->flusher);
 	fs1_free(m->fs1);
+	lock_waits_free(m->lock_waits);
+	agains_free(m->agains);
 	notifier_free(m->notifier);
 	watch_free(m->watch);
 	ports_free(m->ports);
@@ -136,6 +145,7 @@ void mount_fini(struct mount *m)
 	errlog_free(m->errors);
 	inodes_free(m->inodes);
 	json_decref(m->caps);
+	pthread_mutex_destroy(&m->listings.lock);
 	pthread_mutex_destroy(&m->lock);
 	memset(m, 0, sizeof(*m));
 }

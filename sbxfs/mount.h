@@ -32,7 +32,10 @@ struct watch;
 struct ports;
 struct snaps;
 struct fs1;
+struct lock_waits;
+struct agains;
 struct notifier;
+struct listing;
 
 enum ids_mode { IDS_RAW, IDS_MAP };
 enum proto_mode { PROTO_HTTP, PROTO_AUTO };
@@ -43,7 +46,7 @@ enum links_mode { LINKS_CONFINE, LINKS_REFUSE, LINKS_EXACT };
 struct options {
 	char *endpoint, *token_file, *ca_file, *mountpoint, *source;
 	char *sbx;       /* absolute path of the sbx program, for bin/PROGRAM */
-	char *ids_word, *links_word, *gid_word, *use_word, *proto_word, *cache_word;
+	char *ids_word, *links_word, *gid_word, *use_word, *proto_word, *cache_word, *locks_word;
 	enum ids_mode ids;
 	enum links_mode links;
 	enum proto_mode proto;
@@ -51,7 +54,7 @@ struct options {
 	double cache_secs;
 	uid_t owner;     /* who mounted */
 	gid_t gid;       /* group that may use the mount; owner's own without has_gid */
-	bool has_gid, use_all;
+	bool has_gid, use_all, locks_local;
 	int foreground, debug, allow_other, show_help, show_version, max_threads, trace, read_only;
 	int timeout; /* seconds that a request may take; 0: DEADLINE_SECS */
 };
@@ -76,6 +79,8 @@ struct mount {
 	struct ports *ports;
 	struct snaps *snaps;
 	struct fs1 *fs1;
+	struct lock_waits *lock_waits;
+	struct agains *agains;
 	struct notifier *notifier;
 	struct timespec started;
 	char client[40]; /* names this mount to the server, so that its handles live */
@@ -89,10 +94,19 @@ struct mount {
 	/* The same for what we change in guests' trees. */
 	atomic_uint_fast64_t tree_changes;
 	atomic_bool stopping, tracing, used;
+	bool has_locks;       /* the kernel asks us for locks; fixed before it asks anything */
+	atomic_uint closing;  /* files that are being closed */
 	/* Names that an operation of ours changes right now, by a hash (trust_own). */
 	atomic_uint own[256];
 	/* Pieces of 1 MiB that read-ahead and late writes hold, at most CHUNKS_MAX. */
 	atomic_uint chunks;
+	/* Directories at one moment (listing.h). */
+	struct {
+		atomic_size_t entries; /* of all there are */
+		pthread_mutex_t lock;
+		struct listing *first, *last; /* those that directories keep */
+		size_t kept;                  /* entries of these */
+	} listings;
 
 	struct {
 		atomic_uint_fast64_t requests, failures, reconnects, parked, fuse_ops, bad_names,

@@ -16,7 +16,8 @@
 struct note {
 	struct note *next;
 	fuse_ino_t ino;
-	size_t len; /* 0: attributes */
+	fuse_ino_t child; /* not 0: to be given up */
+	size_t len;       /* 0: attributes */
 	char name[];
 };
 struct notifier {
@@ -32,7 +33,11 @@ struct notifier {
 
 static void tell(struct fuse_session *se, const struct note *o)
 {
-	if (o->len)
+	/* Only this takes an inode out of the kernel's own cache; a name that is not of `child` any more it
+	 * leaves alone. */
+	if (o->child)
+		(void)fuse_lowlevel_notify_delete(se, o->ino, o->child, o->name, o->len);
+	else if (o->len)
 		(void)fuse_lowlevel_notify_inval_entry(se, o->ino, o->name, o->len);
 	else
 		/* Attributes only: pages may be locked by a reader that waits for us, and an open with
@@ -93,19 +98,18 @@ static bool start(struct notifier *n)
 	return n->started;
 }
 
-static void put(struct mount *m, fuse_ino_t ino, const char *name)
+static void put(struct mount *m, fuse_ino_t ino, fuse_ino_t child, const char *name)
 {
 	struct notifier *n = m->notifier;
 	size_t len = strlen(name);
 	struct note *o;
 
-	atomic_fetch_add(&m->stats.told, 1);
 	if (!m->se)
 		return;
 	o = malloc(sizeof(*o) + len + 1);
 	if (!o)
 		return;
-	*o = (struct note){ .ino = ino, .len = len };
+	*o = (struct note){ .ino = ino, .child = child, .len = len };
 	memcpy(o->name, name, len + 1);
 	pthread_mutex_lock(&n->lock);
 	if (!n->stopping && n->n < QUEUE_MAX && start(n)) {
@@ -121,12 +125,19 @@ static void put(struct mount *m, fuse_ino_t ino, const char *name)
 
 void notify_entry(struct mount *m, fuse_ino_t dir, const char *name)
 {
-	put(m, dir, name);
+	atomic_fetch_add(&m->stats.told, 1);
+	put(m, dir, 0, name);
+}
+
+void notify_forget(struct mount *m, fuse_ino_t dir, fuse_ino_t child, const char *name)
+{
+	put(m, dir, child, name);
 }
 
 void notify_attr(struct mount *m, fuse_ino_t ino)
 {
-	put(m, ino, "");
+	atomic_fetch_add(&m->stats.told, 1);
+	put(m, ino, 0, "");
 }
 
 bool notifier_stop(struct notifier *n)

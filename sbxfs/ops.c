@@ -193,15 +193,16 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	static const unsigned want = FUSE_CAP_ASYNC_READ | FUSE_CAP_PARALLEL_DIROPS |
 		FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_READDIRPLUS |
 		FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_ASYNC_DIO;
+	static const unsigned locks = FUSE_CAP_POSIX_LOCKS | FUSE_CAP_FLOCK_LOCKS;
 	static const unsigned avoid = FUSE_CAP_WRITEBACK_CACHE | FUSE_CAP_SPLICE_READ |
-		FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE | FUSE_CAP_POSIX_LOCKS |
-		FUSE_CAP_FLOCK_LOCKS | FUSE_CAP_EXPORT_SUPPORT | FUSE_CAP_POSIX_ACL |
+		FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE | FUSE_CAP_EXPORT_SUPPORT | FUSE_CAP_POSIX_ACL |
 		FUSE_CAP_DONT_MASK | FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_NO_OPEN_SUPPORT |
 		FUSE_CAP_NO_OPENDIR_SUPPORT;
 
-	(void)userdata;
-	conn->want |= conn->capable & want;
-	conn->want &= ~avoid;
+	const struct mount *m = userdata;
+
+	conn->want |= conn->capable & (m->has_locks ? want | locks : want);
+	conn->want &= ~(m->has_locks ? avoid : avoid | locks);
 	conn->max_write = MAX_WRITE;
 	conn->max_read = MAX_WRITE;
 	conn->max_readahead = 4 * MAX_WRITE;
@@ -443,7 +444,7 @@ static void op_write(fuse_req_t fr, fuse_ino_t ino, const char *buf, size_t size
 
 	req_init(&q, fr, "write", i, NULL);
 	if (tree_is(i))
-		tree_write(&q, handle_of(fi), buf, size, off);
+		tree_write(&q, handle_of(fi), buf, size, off, fi->writepage ? 0 : fi->flags);
 	else
 		virtual_write(&q, i, buf, size, fi);
 }
@@ -455,7 +456,7 @@ static void op_flush(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 
 	req_init(&q, fr, "close", i, NULL);
 	if (tree_is(i))
-		tree_flush(&q, handle_of(fi));
+		tree_flush(&q, handle_of(fi), fi->lock_owner);
 	else
 		virtual_flush(&q, handle_of(fi));
 }
@@ -468,10 +469,12 @@ static void op_release(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 	req_init(&q, fr, "release", i, NULL);
 	fuse_reply_err(fr, 0);
 	q.fr = NULL; /* answered: the kernel waits for nothing here */
+	atomic_fetch_add(&q.m->closing, 1);
 	if (tree_is(i))
 		tree_file_close(&q, handle_of(fi));
 	else
 		handle_free(q.m, handle_of(fi));
+	atomic_fetch_sub(&q.m->closing, 1);
 }
 
 static void op_fsync(fuse_req_t fr, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
@@ -714,6 +717,30 @@ static void op_lseek(fuse_req_t fr, fuse_ino_t ino, off_t off, int whence, struc
 		virtual_lseek(&q, i, off, whence);
 }
 
+static void op_getlk(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *l)
+{
+	struct req q;
+
+	req_init(&q, fr, "lock", inode_get(mount_of(fr), ino), NULL);
+	tree_getlk(&q, handle_of(fi), fi->lock_owner, l);
+}
+
+static void op_setlk(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *l, int wait)
+{
+	struct req q;
+
+	req_init(&q, fr, "lock", inode_get(mount_of(fr), ino), NULL);
+	tree_setlk(&q, handle_of(fi), fi->lock_owner, l, wait != 0);
+}
+
+static void op_flock(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi, int op)
+{
+	struct req q;
+
+	req_init(&q, fr, "lock", inode_get(mount_of(fr), ino), NULL);
+	tree_flock(&q, handle_of(fi), op);
+}
+
 const struct fuse_lowlevel_ops sbxfs_ops = {
 	.init = op_init,
 	.lookup = op_lookup,
@@ -751,4 +778,7 @@ const struct fuse_lowlevel_ops sbxfs_ops = {
 	.fallocate = op_fallocate,
 	.copy_file_range = op_copy,
 	.lseek = op_lseek,
+	.getlk = op_getlk,
+	.setlk = op_setlk,
+	.flock = op_flock,
 };

@@ -36,6 +36,7 @@ static const struct fuse_opt table[] = {
 	OPT("use=%s", use_word),
 	OPT("proto=%s", proto_word),
 	OPT("cache=%s", cache_word),
+	OPT("locks=%s", locks_word),
 	OPT("max_threads=%d", max_threads),
 	OPT("timeout=%d", timeout),
 	FLAG("allow_other", allow_other),
@@ -128,11 +129,14 @@ static int words(struct options *o)
 	static const char *const links[] = { "confine", "refuse", "exact", NULL };
 	static const char *const use[] = { "write", "all", NULL };
 	static const char *const proto[] = { "auto", "http", NULL };
+	static const char *const locks[] = { "auto", "local", NULL };
 	int i = word_of("ids", o->ids_word, ids), l = word_of("links", o->links_word, links);
 	int u = word_of("use", o->use_word, use), p = word_of("proto", o->proto_word, proto);
+	int k = word_of("locks", o->locks_word, locks);
 
-	if (i < 0 || l < 0 || u < 0 || p < 0 || cache_of(o) < 0)
+	if (i < 0 || l < 0 || u < 0 || p < 0 || k < 0 || cache_of(o) < 0)
 		return -1;
+	o->locks_local = k == 1;
 	o->proto = p ? PROTO_HTTP : PROTO_AUTO;
 	o->ids = (enum ids_mode)i;
 	o->links = (enum links_mode)l;
@@ -251,7 +255,7 @@ void fsopt_fini(struct options *o)
 {
 	char *all[] = { o->endpoint, o->token_file, o->ca_file, o->mountpoint, o->source, o->sbx,
 		o->ids_word, o->links_word, o->gid_word, o->use_word, o->proto_word,
-		o->cache_word };
+		o->cache_word, o->locks_word };
 
 	for (size_t n = 0; n < sizeof(all) / sizeof(all[0]); n++)
 		free(all[n]);
@@ -275,6 +279,7 @@ void fsopt_usage(const char *program)
 	       "  use=write|all      all: reading keeps a sandbox awake, too\n"
 	       "  proto=auto|http    auto: one connection a sandbox for its files, where the server can\n"
 	       "  cache=watch|strict|fixed:N   what is believed about a sandbox's files, and how long\n"
+	       "  locks=auto|local   auto: locks hold inside and in other mounts, where the server can\n"
 	       "  timeout=N          seconds that a request may take, data three times as long (10)\n"
 	       "  max_threads=N      threads that answer the kernel (256)\n"
 	       "  ro, noexec ...     as for any mount; nosuid and nodev are always on\n",

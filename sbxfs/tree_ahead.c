@@ -16,7 +16,7 @@
 
 struct piece {
 	struct fs1_call c;
-	char *buf; /* NULL: nothing here */
+	struct fs1_buf buf; /* NULL: nothing here */
 	uint64_t index, at_ms;
 	unsigned changes;
 	bool waiting; /* not answered yet */
@@ -30,12 +30,11 @@ struct ahead {
 
 static void piece_drop(struct mount *m, struct piece *p)
 {
-	if (!p->buf)
+	if (!p->buf.p)
 		return;
 	if (p->waiting)
 		fs1_cancel(&p->c);
-	free(p->buf);
-	p->buf = NULL;
+	fs1_buf_free(&p->buf);
 	p->waiting = false;
 	atomic_fetch_sub(&m->chunks, 1);
 }
@@ -57,7 +56,7 @@ static uint64_t size_of(struct inode *i, unsigned *ret_changes)
 
 	pthread_mutex_lock(&i->tree_lock);
 	size = (uint64_t)i->known.st_size;
-	*ret_changes = i->changes;
+	*ret_changes = i->contents;
 	pthread_mutex_unlock(&i->tree_lock);
 	return size;
 }
@@ -78,17 +77,19 @@ static void piece_ask(struct req *q, struct tree_file *f, uint64_t index, unsign
 {
 	struct piece *p = &f->ahead->v[index % PIECES];
 
-	if (p->buf && p->index == index && is_good(q, f, p, changes))
+	if (p->buf.p && p->index == index && is_good(q, f, p, changes))
 		return;
 	piece_drop(q->m, p);
-	if (atomic_fetch_add(&q->m->chunks, 1) >= CHUNKS_MAX || !(p->buf = malloc(CHUNK))) {
+	if (atomic_fetch_add(&q->m->chunks, 1) >= CHUNKS_MAX ||
+		!fs1_buf_take(q, f->h->inode->box, &p->buf)) {
 		atomic_fetch_sub(&q->m->chunks, 1);
 		return;
 	}
 	p->index = index;
 	p->at_ms = now_ms();
 	p->changes = changes;
-	p->c = (struct fs1_call){ .op = FILES_READ, .into = p->buf, .max = CHUNK, .timeout_ms = DATA_MS,
+	p->c = (struct fs1_call){ .op = FILES_READ, .into = p->buf.p, .buf = &p->buf, .max = CHUNK,
+		.timeout_ms = DATA_MS,
 		.r = { .handle = strtoull(f->handle, NULL, 10), .offset = index * CHUNK,
 			.length = CHUNK } };
 	p->waiting = fs1_begin(q, f->h->inode->box, &p->c) == 0;
@@ -126,7 +127,7 @@ static void ask_ahead(struct req *q, struct tree_file *f, uint64_t off, size_t s
 	}
 	/* What is behind the reader is not needed any more. */
 	for (unsigned n = 0; n < PIECES; n++)
-		if (a->v[n].buf && a->v[n].index + NEAR / CHUNK < first)
+		if (a->v[n].buf.p && a->v[n].index + NEAR / CHUNK < first)
 			piece_drop(q->m, &a->v[n]);
 	for (uint64_t n = first; n < first + a->window && n < end && n < first + PIECES; n++)
 		piece_ask(q, f, n, changes);
@@ -138,7 +139,7 @@ static struct piece *piece_at(struct req *q, struct tree_file *f, uint64_t off, 
 	struct piece *p = &f->ahead->v[off / CHUNK % PIECES];
 	struct sbx_error saved = q->err;
 
-	if (!p->buf || p->index != off / CHUNK)
+	if (!p->buf.p || p->index != off / CHUNK)
 		return NULL;
 	if (p->waiting) {
 		p->waiting = false;
@@ -164,15 +165,15 @@ static bool reply(struct req *q, struct tree_file *f, size_t size, uint64_t off)
 	if (!a)
 		return false;
 	if (head == size) {
-		fuse_reply_buf(q->fr, a->buf + off % CHUNK, size);
+		fuse_reply_buf(q->fr, a->buf.p + off % CHUNK, size);
 		return true;
 	}
 	b = piece_at(q, f, off + head, size - head);
 	buf = b && size - head <= CHUNK ? malloc(size) : NULL;
 	if (!buf)
 		return false;
-	memcpy(buf, a->buf + off % CHUNK, head);
-	memcpy(buf + head, b->buf, size - head);
+	memcpy(buf, a->buf.p + off % CHUNK, head);
+	memcpy(buf + head, b->buf.p, size - head);
 	fuse_reply_buf(q->fr, buf, size);
 	free(buf);
 	return true;

@@ -8,6 +8,7 @@
 #include "sbxfs/trust.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -38,8 +39,19 @@ void tree_changed(struct req *q, struct inode *i)
 	pthread_mutex_lock(&i->tree_lock);
 	i->is_known = false;
 	i->changes++;
+	i->contents++;
 	i->version[0] = '\0';
 	pthread_mutex_unlock(&i->tree_lock);
+}
+
+unsigned tree_changes_of(struct inode *i)
+{
+	unsigned n;
+
+	pthread_mutex_lock(&i->tree_lock);
+	n = i->changes;
+	pthread_mutex_unlock(&i->tree_lock);
+	return n;
 }
 
 /* What we know and may answer from: from a moment ago, or because changes are told. *secs: how long
@@ -77,7 +89,7 @@ void tree_shown(struct req *q, struct inode *i, struct tree_attr *a)
 	pthread_mutex_lock(&i->tree_lock);
 	i->known = a->st;
 	i->is_known = true;
-	i->attr_ms = now_ms();
+	i->attr_ms = a->at_ms ? a->at_ms : now_ms();
 	i->attr_gen = atomic_load(&q->m->gen);
 	i->known_epoch = a->stamp.epoch;
 	i->known_asked = a->stamp.asked;
@@ -126,11 +138,27 @@ static int orphan(struct req *q, struct inode *i, struct tree_attr *ret, int rc)
 	return is ? 0 : rc;
 }
 
+bool tree_gone(struct inode *i, struct tree_attr *ret)
+{
+	bool gone;
+
+	pthread_mutex_lock(&i->tree_lock);
+	gone = i->gone;
+	if (gone && ret) {
+		*ret = (struct tree_attr){ .st = i->known, .id = i->tid };
+		ret->st.st_nlink = 0;
+	}
+	pthread_mutex_unlock(&i->tree_lock);
+	return gone;
+}
+
 int tree_get(struct req *q, struct inode *i, struct tree_attr *ret)
 {
 	char path[GUEST_PATH_MAX], handle[24];
 	int rc;
 
+	if (tree_gone(i, ret))
+		return 0;
 	/* An open file is what it is, whatever became of its name. */
 	if (tree_any_handle(i, false, handle)) {
 		rc = wire_fstat(q, i->box, handle, ret);
@@ -166,6 +194,9 @@ int tree_inode(struct req *q, struct inode *dir, const char *name, struct tree_a
 		return rc;
 	}
 	tree_shown(q, *ret, a);
+	pthread_mutex_lock(&(*ret)->tree_lock);
+	(*ret)->gone = false; /* a file system without times of birth gives its number to another */
+	pthread_mutex_unlock(&(*ret)->tree_lock);
 	memset(e, 0, sizeof(*e));
 	e->attr = a->st;
 	e->attr_timeout = secs;
@@ -201,13 +232,10 @@ static void reply_absent(struct req *q, double secs)
 static void answer_listed(struct req *q, struct inode *dir, const char *name,
 	const struct listed_file *f, const struct listing *l)
 {
-	struct tree_attr a = f->attr;
+	struct tree_attr a = listing_attr(l, f); /* the answer keeps no target */
 
-	a.target = a.target ? strdup(a.target) : NULL;
-	a.stamp = l->stamp;
 	atomic_fetch_add(&q->m->stats.cache_hits, 1);
 	tree_reply(q, dir, name, &a);
-	tree_attr_fini(&a);
 }
 
 /* From a listing of which a watch tells that it still holds: also what is not there. What the watch
@@ -219,7 +247,7 @@ static bool lookup_watched(struct req *q, struct inode *dir, const char *name)
 	double secs = 0;
 	bool done = false;
 
-	if (f && f->attr.st.st_nlink == 1 && !S_ISDIR(f->attr.st.st_mode)) {
+	if (f && f->st.st_nlink == 1 && !S_ISDIR(f->st.st_mode)) {
 		answer_listed(q, dir, name, f, l);
 		done = true;
 	} else if (l && !f && (secs = trust_absent(q, dir, &l->stamp)) > 0) {
@@ -282,7 +310,11 @@ void tree_lookup(struct req *q, struct inode *dir, const char *name)
 	char path[GUEST_PATH_MAX];
 	int rc;
 
-	if (lookup_known(q, dir, name) || lookup_listed(q, dir, name))
+	if (strlen(name) > NAME_MAX) {
+		req_fail(q, -ENAMETOOLONG); /* and not ENOENT, which a listing would say */
+		return;
+	}
+	if (again_lookup(q, dir, name) || lookup_known(q, dir, name) || lookup_listed(q, dir, name))
 		return;
 	trust_wanted(q, dir, false);
 	rc = tree_path(q, dir, name, path);
@@ -301,6 +333,7 @@ void tree_lookup(struct req *q, struct inode *dir, const char *name)
 void tree_getattr(struct req *q, struct inode *i)
 {
 	_cleanup_attr_ struct tree_attr a = { .target = NULL };
+	unsigned changes = tree_changes_of(i);
 	struct stat st;
 	double secs;
 	int rc;
@@ -321,6 +354,8 @@ void tree_getattr(struct req *q, struct inode *i)
 		req_fail(q, rc);
 		return;
 	}
+	/* What we changed meanwhile it may lack: the next one asks again. */
+	a.at_ms = changes == tree_changes_of(i) ? 0 : 1;
 	tree_shown(q, i, &a);
 	fuse_reply_attr(q->fr, &a.st, trust_attr(q, i, &a));
 }

@@ -112,6 +112,18 @@ static void child_changed(struct req *q, struct inode *dir, const char *name)
 	inode_unref(q->m, i);
 }
 
+static void mark_gone(struct req *q, struct inode *dir, const char *name)
+{
+	struct inode *i = link_find(q->m, dir, name);
+
+	if (!i)
+		return;
+	pthread_mutex_lock(&i->tree_lock);
+	i->gone = true;
+	pthread_mutex_unlock(&i->tree_lock);
+	inode_unref(q->m, i);
+}
+
 void tree_drop(struct req *q, struct inode *dir, const char *name, bool is_dir)
 {
 	char path[GUEST_PATH_MAX];
@@ -125,6 +137,8 @@ void tree_drop(struct req *q, struct inode *dir, const char *name, bool is_dir)
 	trust_own(q, dir, name, 1);
 	rc = wire_drop(q, dir->box, path, is_dir);
 	trust_own(q, dir, name, -1);
+	if (rc == 0 && is_dir)
+		mark_gone(q, dir, name);
 	if (rc == 0 || rc == -ENOENT)
 		link_remove(q->m, dir, name);
 	tree_changed(q, dir);

@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ENTRIES_MAX 2000000
+#define ENTRIES_MAX 1000000
+#define KEEP_MS ((uint64_t)(TRUST_SECS * 700))
 
 /* Lock of the handle held. A directory that is gone is ESTALE: the C library takes ENOENT of a reading
  * for the end. */
@@ -31,6 +32,14 @@ static int fetch(struct req *q, struct inode *i, struct handle *h)
 	return rc;
 }
 
+/* The entries of a directory that is watched the kernel may keep itself. For as long as it believes the
+ * names and attributes that came with them it need not read them again. */
+static void let_keep(struct req *q, struct inode *i, const struct handle *h, struct fuse_file_info *fi)
+{
+	fi->cache_readdir = trust_dir(q, i, &h->dir->stamp);
+	fi->keep_cache = fi->cache_readdir && now_ms() - atomic_load(&h->dir->shown_ms) < KEEP_MS;
+}
+
 /* Fetches at once, so that an open of what is gone fails: then the kernel looks the name up anew, and
  * what we believed about it must not answer. */
 void tree_opendir(struct req *q, struct inode *i, struct fuse_file_info *fi)
@@ -46,6 +55,7 @@ void tree_opendir(struct req *q, struct inode *i, struct fuse_file_info *fi)
 		return;
 	}
 	h->listed = true;
+	let_keep(q, i, h, fi);
 	fi->fh = (uint64_t)(uintptr_t)h;
 	if (fuse_reply_open(q->fr, fi) < 0)
 		handle_free(q->m, h);
@@ -75,22 +85,26 @@ static bool put_plain(struct req *q, const char *name, const struct stat *st, si
 static bool put_plus(struct req *q, struct inode *dir, const struct listing *l, size_t n, struct page *b)
 {
 	const struct listed_file *d = &l->v[n - 2];
-	struct tree_attr a = d->attr; /* the target stays the listing's */
+	struct tree_attr a = listing_attr(l, d);
 	struct fuse_entry_param e;
 	struct inode *i;
 	size_t need;
+	bool open;
 
 	need = fuse_add_direntry_plus(q->fr, NULL, 0, d->name, NULL, 0);
 	if (need > b->size - b->len)
 		return false;
-	/* What is open here may be newer than the listing. */
-	a.stamp = l->stamp;
+	/* What is open here may be newer than the listing, and the kernel would drop pages that were written
+	 * through a mapping beyond the size that the listing tells. */
+	i = link_find(q->m, dir, d->name);
+	open = i && atomic_load(&i->nfiles);
+	inode_unref(q->m, i);
+	if (open)
+		return put_plain(q, d->name, &d->st, n, b, true);
 	/* The name alone: who wants more looks it up, and is told. */
 	if (tree_inode(q, dir, d->name, &a, TREE_LISTED_SECS, &i, &e) < 0)
-		return put_plain(q, d->name, &d->attr.st, n, b, true);
+		return put_plain(q, d->name, &d->st, n, b, true);
 	trust_entry(q, dir, d->name, i, &a, &e);
-	if (atomic_load(&i->nfiles))
-		e.attr_timeout = 0;
 	e.ino = inode_nodeid(q->m, i);
 	e.generation = i->generation;
 	inode_looked(q->m, i);
@@ -109,21 +123,25 @@ static bool put(struct req *q, struct inode *dir, const struct listing *d, size_
 		return put_plain(q, n ? ".." : ".", &dot, n, b, plus);
 	if (plus)
 		return put_plus(q, dir, d, n, b);
-	return put_plain(q, d->v[n - 2].name, &d->v[n - 2].attr.st, n, b, false);
+	return put_plain(q, d->v[n - 2].name, &d->v[n - 2].st, n, b, false);
 }
 
 void tree_readdir(struct req *q, struct inode *i, size_t size, off_t off, struct handle *h, bool plus)
 {
 	struct page b = { .p = malloc(size), .size = size };
 	int rc = b.p ? 0 : -ENOMEM;
+	size_t n;
 
 	pthread_mutex_lock(&h->lock);
 	if (rc == 0 && ((off == 0 && !h->listed) || !h->dir))
 		rc = fetch(q, i, h);
 	h->listed = false; /* from the beginning once more: as it is then */
-	for (size_t n = (size_t)off; rc == 0 && n < h->dir->n + 2; n++)
+	for (n = (size_t)off; rc == 0 && n < h->dir->n + 2; n++)
 		if (!put(q, i, h->dir, n, &b, plus))
 			break;
+	h->plus = off ? h->plus && plus : plus;
+	if (rc == 0 && h->plus && !b.len)
+		atomic_store(&h->dir->shown_ms, now_ms());
 	pthread_mutex_unlock(&h->lock);
 	if (rc < 0)
 		req_fail(q, rc);
@@ -136,8 +154,13 @@ void tree_fsyncdir(struct req *q, struct inode *i, bool data_only)
 {
 	_cleanup_attr_ struct tree_attr a = { .target = NULL };
 	char path[GUEST_PATH_MAX], handle[24];
-	int rc = tree_path(q, i, NULL, path);
+	int rc;
 
+	if (tree_gone(i, NULL)) {
+		req_done(q, 0);
+		return;
+	}
+	rc = tree_path(q, i, NULL, path);
 	if (rc == 0)
 		rc = wire_open(q, i->box, path, O_RDONLY, 0, 0, handle, &a, NULL, NULL);
 	if (rc == 0) {

@@ -49,7 +49,7 @@ void tree_file_put(struct mount *m, struct tree_file *f)
 	handle_free(m, f->h);
 	pthread_mutex_destroy(&f->lock);
 	free(f->inl);
-	free(f->buf);
+	fs1_buf_free(&f->buf);
 	free(f);
 }
 
@@ -109,25 +109,29 @@ void tree_file_close(struct req *q, struct handle *h)
 	tree_file_put(q->m, f);
 }
 
-static unsigned changes_of(struct inode *i)
+/* Is the version that the kernel's pages are of still the one? Takes over the new one, unless we have
+ * changed the file since it was asked for: then what came with the open is old as well. The pages are shared
+ * by all open files, so that with another version none may fill them from what it got with its own open. */
+static bool same_version(struct inode *i, const struct tree_attr *a, unsigned changes, unsigned *ret_contents)
 {
-	unsigned n;
+	bool same, ours;
 
 	pthread_mutex_lock(&i->tree_lock);
-	n = i->changes;
+	same = i->version[0] && !strcmp(i->version, a->version);
+	ours = i->changes != changes;
+	(void)snprintf(i->version, sizeof(i->version), "%s", ours ? "" : a->version);
+	i->contents += !same;
+	*ret_contents = i->contents - ours;
 	pthread_mutex_unlock(&i->tree_lock);
-	return n;
+	return same;
 }
 
-/* Is the version that the kernel's pages are of still the one? Takes over the new one, unless we have
- * changed the file since it was asked for. */
-static bool same_version(struct inode *i, const struct tree_attr *a, unsigned changes)
+static bool same_contents(struct inode *i, unsigned contents)
 {
 	bool same;
 
 	pthread_mutex_lock(&i->tree_lock);
-	same = i->version[0] && !strcmp(i->version, a->version);
-	(void)snprintf(i->version, sizeof(i->version), "%s", i->changes == changes ? a->version : "");
+	same = i->contents == contents;
 	pthread_mutex_unlock(&i->tree_lock);
 	return same;
 }
@@ -137,7 +141,7 @@ static void reply_opened(struct req *q, struct tree_file *f, struct inode *i, bo
 {
 	fi->fh = (uint64_t)(uintptr_t)f->h;
 	fi->keep_cache = same;
-	fi->noflush = !f->writes;
+	fi->noflush = !f->writes && !atomic_load(&i->locks);
 	/* The kernel would keep appended bytes where it believes the end to be. */
 	fi->direct_io = f->append;
 	/* The kernel cuts a read at the size it remembers: it has to forget that before it reads. */
@@ -182,17 +186,20 @@ void tree_open(struct req *q, struct inode *i, struct fuse_file_info *fi)
 	struct tree_attr a = { .target = NULL };
 	char path[GUEST_PATH_MAX], handle[24];
 	bool same;
-	unsigned changes = changes_of(i);
+	unsigned changes = tree_changes_of(i);
 	int how = 0;
 	size_t want = inline_want(i, fi->flags, &how);
 	struct tree_file *f;
 	size_t len = 0;
 	char *data = NULL;
-	int rc;
+	bool again;
+	int rc = 0;
 
 	tree_drain(q, i);
-	rc = tree_path(q, i, NULL, path);
-	if (rc == 0)
+	again = again_open(q, i, fi->flags, handle, &a);
+	if (!again)
+		rc = tree_path(q, i, NULL, path);
+	if (rc == 0 && !again)
 		rc = wire_open(q, i->box, path, (fi->flags & ~(O_CREAT | O_EXCL | WIRE_CLOSE)) | how, 0, want,
 			handle, &a, &data, &len);
 	if (rc == -ENOENT)
@@ -207,6 +214,8 @@ void tree_open(struct req *q, struct inode *i, struct fuse_file_info *fi)
 		close_handle(q, i, handle);
 		rc = -ENOMEM;
 	}
+	if (rc == -ESTALE)
+		again_mark(q, i, fi->flags);
 	if (rc < 0) {
 		free(data);
 		tree_attr_fini(&a);
@@ -217,7 +226,7 @@ void tree_open(struct req *q, struct inode *i, struct fuse_file_info *fi)
 	f->inl_len = len;
 	f->inl_all = (off_t)len >= a.st.st_size;
 	f->inl_ms = now_ms();
-	same = same_version(i, &a, changes);
+	same = same_version(i, &a, changes, &f->inl_contents);
 	tree_shown(q, i, &a);
 	tree_attr_fini(&a);
 	reply_opened(q, f, i, same, fi);
@@ -252,7 +261,7 @@ void tree_create(struct req *q, struct inode *dir, const char *name, mode_t mode
 	}
 	trust_entry(q, dir, name, i, &a, &e);
 	tree_changed(q, dir);
-	(void)same_version(i, &a, changes_of(i));
+	(void)same_version(i, &a, tree_changes_of(i), &f->inl_contents);
 	fi->direct_io = f->append;
 	fi->fh = (uint64_t)(uintptr_t)f->h;
 	e.ino = inode_nodeid(q->m, i);
@@ -275,6 +284,8 @@ static int reopen(struct req *q, struct tree_file *f)
 	int flags = f->h->flags & ~(O_CREAT | O_EXCL | O_TRUNC);
 	int rc = tree_path(q, i, NULL, path);
 
+	if (atomic_load(&f->locked))
+		return refuse(q, EIO, "the sandbox was away for so long that the file's locks are lost");
 	if (rc == 0)
 		rc = wire_open(q, i->box, path, flags, 0, 0, handle, &a, NULL, NULL);
 	if (rc < 0)
@@ -322,7 +333,8 @@ static bool read_inline(struct req *q, struct tree_file *f, size_t size, off_t o
 
 	if (tree_file_lock(q, f) < 0)
 		return false;
-	fits = f->inl && (anyway || now_ms() - f->inl_ms <= INLINE_MS) &&
+	fits = f->inl && (anyway || (now_ms() - f->inl_ms <= INLINE_MS &&
+		same_contents(f->h->inode, f->inl_contents))) &&
 		(f->inl_all || (at < f->inl_len && size <= f->inl_len - at));
 	if (fits) {
 		n = at < f->inl_len ? f->inl_len - at : 0;

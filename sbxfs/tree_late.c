@@ -13,7 +13,7 @@
 struct late {
 	struct late *next;
 	struct fs1_call c;
-	char *buf; /* owned */
+	struct fs1_buf buf;
 	size_t len;
 	uint64_t off;
 	bool ended; /* its call is over: */
@@ -45,7 +45,8 @@ bool late_send(struct req *q, struct tree_file *f)
 		l->buf = f->buf;
 		l->len = f->buf_len;
 		l->off = f->buf_off;
-		l->c = (struct fs1_call){ .op = FILES_WRITE, .data = l->buf, .data_len = l->len,
+		l->c = (struct fs1_call){ .op = FILES_WRITE, .data = l->buf.p, .data_len = l->len,
+			.buf = &l->buf,
 			.timeout_ms = DATA_MS,
 			.r = { .handle = strtoull(f->handle, NULL, 10), .offset = l->off } };
 	}
@@ -58,7 +59,7 @@ bool late_send(struct req *q, struct tree_file *f)
 		at = &(*at)->next;
 	*at = l;
 	f->nlate++;
-	f->buf = NULL;
+	f->buf = (struct fs1_buf){ .p = NULL };
 	f->buf_len = 0;
 	return true;
 }
@@ -87,12 +88,12 @@ static int reap_one(struct req *q, struct tree_file *f, bool keep, late_again *a
 	rc = l->rc;
 	/* Lost with the connection or with the handle, or only a part: once more, in full. */
 	if (rc == FS1_PLAIN || rc == -ESTALE || (rc == 0 && l->done < l->len))
-		rc = again(q, f, l->off + l->done, l->buf + l->done, l->len - l->done);
+		rc = again(q, f, l->off + l->done, l->buf.p + l->done, l->len - l->done);
 	if (rc == -EINTR || (rc == -EHOSTDOWN && keep))
 		return rc;
 	f->late = l->next;
 	f->nlate--;
-	free(l->buf);
+	fs1_buf_free(&l->buf);
 	free(l);
 	atomic_fetch_sub(&q->m->chunks, 1);
 	return rc;

@@ -99,7 +99,7 @@ static int send_collected(struct req *q, struct tree_file *f, size_t *ret)
 
 	if (f->append)
 		q->fr = NULL;
-	rc = send_parts(q, f, f->buf_off, f->buf, f->buf_len, ret);
+	rc = send_parts(q, f, f->buf_off, f->buf.p, f->buf_len, ret);
 	q->fr = fr;
 	return rc;
 }
@@ -125,7 +125,7 @@ int tree_file_drain(struct req *q, struct tree_file *f, bool keep)
 	if (rc == 0)
 		rc = send_collected(q, f, &at);
 	if (at < f->buf_len && stays(q, f, rc, keep)) {
-		memmove(f->buf, f->buf + at, f->buf_len - at);
+		memmove(f->buf.p, f->buf.p + at, f->buf_len - at);
 		f->buf_len -= at;
 		f->buf_off += at;
 		return rc;
@@ -170,17 +170,17 @@ void tree_drain(struct req *q, struct inode *i)
 }
 
 /* Keeps it for later; false: it has to go through now. */
-static bool collect(struct tree_file *f, const char *buf, size_t size, uint64_t off)
+static bool collect(struct req *q, struct tree_file *f, const char *buf, size_t size, uint64_t off)
 {
 	bool goes_on = f->append || off == f->next_off;
 
 	if (!f->wrote || !goes_on || size > COLLECT_MAX - f->buf_len)
 		return false;
-	if (!f->buf && !(f->buf = malloc(COLLECT_MAX)))
+	if (!f->buf.p && !fs1_buf_take(q, f->h->inode->box, &f->buf))
 		return false;
 	if (!f->buf_len)
 		f->buf_off = off;
-	memcpy(f->buf + f->buf_len, buf, size);
+	memcpy(f->buf.p + f->buf_len, buf, size);
 	f->buf_len += size;
 	f->next_off = off + size;
 	atomic_store(&f->dirty, true);
@@ -194,7 +194,7 @@ static bool collect_and_send(struct req *q, struct tree_file *f, const char *buf
 		return false;
 	if (size > COLLECT_MAX - f->buf_len && !late_send(q, f))
 		return false;
-	if (!collect(f, buf, size, off))
+	if (!collect(q, f, buf, size, off))
 		return false;
 	if ((size >= COLLECT_MAX / 2 || f->buf_len == COLLECT_MAX) && !late_send(q, f))
 		(void)tree_file_drain(q, f, false);
@@ -224,7 +224,7 @@ static ssize_t write_locked(struct req *q, struct tree_file *f, const char *buf,
 	}
 	free(f->inl);
 	f->inl = NULL;
-	*ret_late = size < COLLECT_MAX / 2 && collect(f, buf, size, off);
+	*ret_late = size < COLLECT_MAX / 2 && collect(q, f, buf, size, off);
 	if (*ret_late)
 		return (ssize_t)size;
 	*ret_late = collect_and_send(q, f, buf, size, off);
@@ -234,7 +234,7 @@ static ssize_t write_locked(struct req *q, struct tree_file *f, const char *buf,
 	if (f->error)
 		return tell(f, TELL_WRITE);
 	/* Not full any more: small writes go on being collected. */
-	*ret_late = rc == 0 && size < COLLECT_MAX / 2 && collect(f, buf, size, off);
+	*ret_late = rc == 0 && size < COLLECT_MAX / 2 && collect(q, f, buf, size, off);
 	if (*ret_late)
 		return (ssize_t)size;
 	if (rc == 0)
@@ -246,7 +246,18 @@ static ssize_t write_locked(struct req *q, struct tree_file *f, const char *buf,
 	return (ssize_t)n;
 }
 
-void tree_write(struct req *q, struct handle *h, const char *buf, size_t size, off_t off)
+/* A write does not append any more, or does again; and what the kernel writes of a mapping has its place,
+ * whichever open file it takes for that. What is collected is of the other sort. Where O_APPEND was not
+ * there at the open, the kernel holds pages, and the place is the one that it believes to be the end. */
+static void set_append(struct req *q, struct tree_file *f, bool append)
+{
+	if (f->append == append)
+		return;
+	(void)tree_file_drain(q, f, false);
+	f->append = append;
+}
+
+void tree_write(struct req *q, struct handle *h, const char *buf, size_t size, off_t off, int flags)
 {
 	struct tree_file *f = h->file;
 	bool late = false;
@@ -257,6 +268,7 @@ void tree_write(struct req *q, struct handle *h, const char *buf, size_t size, o
 	drain_but(q, h->inode, f);
 	n = tree_file_lock(q, f);
 	if (n == 0) {
+		set_append(q, f, (h->flags & O_APPEND) && (flags & O_APPEND));
 		n = write_locked(q, f, buf, size, (uint64_t)off, &late);
 		pthread_mutex_unlock(&f->lock);
 	}
@@ -286,9 +298,12 @@ static int settle(struct req *q, struct tree_file *f, enum tell who)
 	return rc;
 }
 
-void tree_flush(struct req *q, struct handle *h)
+void tree_flush(struct req *q, struct handle *h, uint64_t owner)
 {
-	req_done(q, h->file->writes ? settle(q, h->file, TELL_CLOSE) : 0);
+	int rc = h->file->writes ? settle(q, h->file, TELL_CLOSE) : 0;
+
+	tree_closed(q, h, owner);
+	req_done(q, rc);
 }
 
 static int sync_fn(struct req *q, struct tree_file *f, void *arg)

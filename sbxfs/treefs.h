@@ -4,6 +4,7 @@
 #ifndef SBXFS_TREEFS_H
 #define SBXFS_TREEFS_H
 
+#include "sbxfs/fs1.h"
 #include "sbxfs/handle.h"
 #include "sbxfs/ops.h"
 
@@ -26,6 +27,7 @@ struct tree_attr {
 	char version[80];
 	char *target; /* of a link, as made in the guest; owned */
 	struct tree_stamp stamp;
+	uint64_t at_ms; /* when it was so, if not just now */
 };
 void tree_attr_fini(struct tree_attr *a);
 #define _cleanup_attr_ __attribute__((cleanup(tree_attr_fini)))
@@ -43,6 +45,7 @@ struct tree_file {
 	unsigned refs;           /* under the inode's tree_lock */
 	atomic_bool dirty;       /* buf_len > 0, or writes under way */
 	bool reads, writes, append;
+	atomic_bool locked;      /* the server's handle holds locks, which end with it */
 
 	pthread_mutex_t lock;    /* all below */
 	char handle[24];         /* the server's */
@@ -50,12 +53,13 @@ struct tree_file {
 	size_t inl_len;
 	bool inl_all;            /* they are the whole file */
 	uint64_t inl_ms;
+	unsigned inl_contents;   /* they are of these (inode.h) */
 	struct ahead *ahead;     /* what was read before it was asked for; NULL: nothing */
 	uint64_t seq_next;       /* where the next read would go on */
 	unsigned seq;            /* so many went on */
 	struct late *late;       /* writes under way, oldest first */
 	unsigned nlate;
-	char *buf;               /* collected writes */
+	struct fs1_buf buf;      /* collected writes */
 	size_t buf_len;
 	uint64_t buf_off;        /* where they begin (append: nowhere) */
 	uint64_t next_off;       /* where a write would go on */
@@ -92,6 +96,8 @@ bool tree_is_view(const struct inode *i); /* of a snapshot: cannot be written */
 int tree_path(struct req *q, struct inode *i, const char *name, char out[GUEST_PATH_MAX]);
 /* Fresh attributes of an inode: by an open handle when there is one, else by path. */
 int tree_get(struct req *q, struct inode *i, struct tree_attr *ret);
+/* A directory that was removed here, and that somebody still stands in: as it was. */
+bool tree_gone(struct inode *i, struct tree_attr *ret);
 /* The inode of a guest object under a name (dir, name), referenced, and its entry. */
 int tree_inode(struct req *q, struct inode *dir, const char *name, struct tree_attr *a, double secs,
 	struct inode **ret, struct fuse_entry_param *e);
@@ -99,6 +105,7 @@ int tree_inode(struct req *q, struct inode *dir, const char *name, struct tree_a
 void tree_reply(struct req *q, struct inode *dir, const char *name, struct tree_attr *a);
 /* Our own change: what the daemon knows about it is old. */
 void tree_changed(struct req *q, struct inode *i);
+unsigned tree_changes_of(struct inode *i);
 /* What the kernel gets to see of an inode. */
 void tree_shown(struct req *q, struct inode *i, struct tree_attr *a);
 void tree_lookup(struct req *q, struct inode *dir, const char *name);
@@ -132,8 +139,9 @@ void tree_file_put(struct mount *m, struct tree_file *f);
 bool tree_any_handle(struct inode *i, bool writes, char out[24]);
 
 /* tree_write.c */
-void tree_write(struct req *q, struct handle *h, const char *buf, size_t size, off_t off);
-void tree_flush(struct req *q, struct handle *h);
+/* flags: as they are now; those of the open may have been others. */
+void tree_write(struct req *q, struct handle *h, const char *buf, size_t size, off_t off, int flags);
+void tree_flush(struct req *q, struct handle *h, uint64_t owner);
 void tree_fsync(struct req *q, struct handle *h, bool data_only);
 void tree_fallocate(struct req *q, struct handle *h, int mode, off_t off, off_t len);
 void tree_copy(struct req *q, struct handle *in, off_t in_off, struct handle *out, off_t out_off,
@@ -146,6 +154,25 @@ void tree_drain(struct req *q, struct inode *i);
 int tree_file_drain(struct req *q, struct tree_file *f, bool keep);
 /* The lock of an open file may be held by somebody who waits for the server. -EINTR: without it. */
 int tree_file_lock(struct req *q, struct tree_file *f);
+
+/* tree_lock.c: locks that hold inside, too (-o locks=). */
+void tree_setlk(struct req *q, struct handle *h, uint64_t owner, const struct flock *l, bool wait);
+void tree_getlk(struct req *q, struct handle *h, uint64_t owner, struct flock *l);
+void tree_flock(struct req *q, struct handle *h, int op);
+/* A process has closed it, and with that lets go what it had locked by fcntl. */
+void tree_closed(struct req *q, struct handle *h, uint64_t owner);
+
+/* tree_again.c: opens that lost a race with a rename. */
+struct agains;
+int agains_new(struct agains **ret);
+void agains_free(struct agains *g);
+void agains_tidy(struct mount *m); /* now and then, from the flusher */
+/* This thread's open of that file is going to be ESTALE. */
+void again_mark(struct req *q, struct inode *i, int flags);
+/* True: answered. */
+bool again_lookup(struct req *q, struct inode *dir, const char *name);
+/* True: it is open already. */
+bool again_open(struct req *q, struct inode *i, int flags, char ret_handle[24], struct tree_attr *ret);
 
 /* tree_ahead.c: reading before it is asked for. */
 /* True: answered. */

@@ -44,6 +44,8 @@ struct notifier;
 int notifier_new(struct mount *m, struct notifier **ret);
 void notify_entry(struct mount *m, fuse_ino_t dir, const char *name);
 void notify_attr(struct mount *m, fuse_ino_t ino);
+/* The kernel gives up a file that nobody uses: not told as a change. */
+void notify_forget(struct mount *m, fuse_ino_t dir, fuse_ino_t child, const char *name);
 /* No more is told. False: it still waits for the kernel, and must not be freed. */
 bool notifier_stop(struct notifier *n);
 void notifier_free(struct notifier *n);

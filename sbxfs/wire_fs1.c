@@ -2,6 +2,7 @@
 /* Requests about guest files as frames: binary both ways, attributes straight into what the kernel is
  * shown. Each gives FS1_PLAIN when it has to go the plain way. */
 #include "sbxfs/fs1_frame.h"
+#include "sbxfs/locks.h"
 #include "sbxfs/wire.h"
 
 #include <errno.h>
@@ -174,8 +175,8 @@ static unsigned open_flags(int flags, size_t want)
 	if (how != O_WRONLY)
 		f |= FILES_O_READ;
 	if (how != O_RDONLY)
-		f |= FILES_O_WRITE | (flags & O_APPEND ? FILES_O_APPEND : 0) |
-			(flags & O_TRUNC ? FILES_O_TRUNC : 0);
+		/* Each write says whether it appends: fcntl(2) may change that. */
+		f |= FILES_O_WRITE | (flags & O_TRUNC ? FILES_O_TRUNC : 0);
 	if (flags & O_CREAT)
 		f |= FILES_O_CREATE | (flags & O_EXCL ? FILES_O_EXCL : 0);
 	if (want && (flags & WIRE_CLOSE) == WIRE_CLOSE)
@@ -380,4 +381,25 @@ int frame_xattr_remove(struct req *q, const char *box, const char *path, const c
 	struct fs1_call c = { .op = FILES_XATTR_REMOVE, .path = path, .path2 = name, .once = true };
 
 	return fs1_call(q, box, &c);
+}
+
+void frame_attr(const struct mount *m, const struct files_attr *a, struct tree_attr *ret)
+{
+	attr_shown(m, a, ret);
+}
+
+int frame_lock(struct req *q, const char *box, const char *handle, struct lock_ask *a, bool *ret_locked)
+{
+	struct fs1_call c = { .op = FILES_LOCK, .max = sizeof(a->other), .into = &a->other, .r = a->r };
+	int rc;
+
+	c.r.handle = handle_of(handle);
+	rc = fs1_call(q, box, &c);
+	if (rc != 0 && rc != -EAGAIN)
+		return rc;
+	*ret_locked = c.rep.flags & FILES_REP_LOCKED;
+	a->value = c.value;
+	if (rc < 0 || c.value)
+		return rc == 0 && (a->r.mode & FILES_LOCK_TEST) && c.out_len != sizeof(a->other) ? lies(q) : rc;
+	return attr_of(q, &c, &a->attr);
 }

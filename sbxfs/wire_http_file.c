@@ -17,7 +17,7 @@ static json_t *open_words(int flags)
 	if (how != O_WRONLY)
 		json_array_append_new(w, json_string("read"));
 	if (how != O_RDONLY)
-		json_array_append_new(w, json_string(flags & O_APPEND ? "append" : "write"));
+		json_array_append_new(w, json_string("write"));
 	if (flags & O_CREAT)
 		json_array_append_new(w, json_string("create"));
 	if (flags & O_EXCL)

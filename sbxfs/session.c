@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+/* What libfuse does not pass on of the kernel's greeting. When a file is written the kernel asks before
+ * each write for `security.capability`, a second request for each, unless the other side promises to take
+ * set-id bits and capabilities away itself. The server does: for a sandbox's kernel these are writes like
+ * any other. So the promise is put into the answer to the greeting, when the kernel knows of it. */
+#include "sbxfs/session.h"
+
+#include "sbxfs/mount.h"
+
+#include <errno.h>
+#include <linux/fuse.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* One connection to the kernel a process. */
+static struct {
+	atomic_uint_fast64_t unique; /* of the greeting; 0: not seen, or answered */
+	uint32_t offered;
+} greeting;
+
+static void look_at(const void *buf, size_t len)
+{
+	struct fuse_in_header h;
+	struct fuse_init_in in;
+
+	if (len < sizeof(h))
+		return;
+	memcpy(&h, buf, sizeof(h));
+	if (h.opcode != FUSE_INIT || len < sizeof(h) + offsetof(struct fuse_init_in, flags2))
+		return;
+	memset(&in, 0, sizeof(in));
+	memcpy(&in, (const char *)buf + sizeof(h), len - sizeof(h) < sizeof(in) ? len - sizeof(h) : sizeof(in));
+	greeting.offered = in.flags;
+	atomic_store(&greeting.unique, h.unique);
+}
+
+static ssize_t do_read(int fd, void *buf, size_t len, void *arg)
+{
+	ssize_t n = read(fd, buf, len);
+
+	(void)arg;
+	if (n > 0 && ((const struct fuse_in_header *)buf)->opcode == FUSE_INIT)
+		look_at(buf, (size_t)n);
+	return n;
+}
+
+static void promise(const struct iovec *v, int count)
+{
+	struct fuse_out_header h;
+	struct fuse_init_out *out;
+
+	memcpy(&h, v[0].iov_base, sizeof(h));
+	if (h.unique != atomic_load(&greeting.unique))
+		return;
+	atomic_store(&greeting.unique, 0);
+	if (h.error || count < 2 || v[1].iov_len < offsetof(struct fuse_init_out, max_background))
+		return;
+	out = v[1].iov_base;
+	out->flags |= greeting.offered & FUSE_HANDLE_KILLPRIV_V2;
+}
+
+static ssize_t do_writev(int fd, struct iovec *v, int count, void *arg)
+{
+	(void)arg;
+	if (atomic_load_explicit(&greeting.unique, memory_order_relaxed) && count && v[0].iov_len >= sizeof(struct fuse_out_header))
+		promise(v, count);
+	return writev(fd, v, count);
+}
+
+int session_begin(struct fuse_session *se)
+{
+	static const struct fuse_custom_io io = { .read = do_read, .writev = do_writev };
+
+	return fuse_session_custom_io(se, &io, fuse_session_fd(se)) == 0 ? 0 : -EIO;
+}
