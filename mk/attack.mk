@@ -14,7 +14,11 @@ $(ATTACK_GUEST) $(O)/tests/attack/inside:
 	$(call say,LD)
 	$(Q)$(MUSL) $(GUEST_LDFLAGS) -o $@ $^
 # The disk whose power is cut.
-tests-build: $(ATTACK_TESTS) $(ATTACK_GUEST) $(O)/tests/attack/inside
+$(O)/tests/attack/powerdisk: $(O)/obj/tests/attack/powerdisk.o
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_sbxfs)
+tests-build: $(O)/tests/attack/powerdisk $(ATTACK_TESTS) $(ATTACK_GUEST) $(O)/tests/attack/inside
 .PHONY: attack attack-mutants
 attack: ## every attack that was ever tried, with the long floods
 	@scripts/deps test

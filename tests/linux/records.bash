@@ -27,9 +27,9 @@ records_teardown() {
 server_up() { [ "$(curl -sS --max-time 20 --unix-socket "$D/sock" -o /dev/null -w '%{http_code}' http://localhost/v1/health 2>/dev/null)" = 200 ]; }
 
 # Without a network: what is tested here is not that.
-start() { # [FLAGS...]: FAULT=point kills or stops it there; LIMITS: of the policy
+start() { # [FLAGS...]: FAULT=point kills or stops it there; LIMITS: of the policy; VIA: what starts it
 	(umask 077; echo "{\"limits\":{${LIMITS:-}},\"network\":{\"default\":{\"mode\":\"none\"},\"ceiling\":\"none\"}}" >"$D/policy")
-	SBX_FAULT=${FAULT:-} "$O/bin/sandboxd" --listen "unix://$D/sock" --state-dir "$D/state" --policy "$D/policy" \
+	SBX_FAULT=${FAULT:-} "${VIA[@]}" "$O/bin/sandboxd" --listen "unix://$D/sock" --state-dir "$D/state" --policy "$D/policy" \
 		${SBX_DISK_PROVIDER:+--disk-provider "$SBX_DISK_PROVIDER"} "$@" 2>>"$D/log" 3>&- &
 	SRV=$!
 	for _ in $(seq 600); do
