@@ -37,3 +37,4 @@ fuzz: ## fuzz every parser of untrusted bytes for FUZZ_SECS each (needs clang)
 			{ tail -n 40 $(O)-fuzz/$$n.log; exit 1; }; \
 		grep -h 'Done\|cov:' $(O)-fuzz/$$n.log | tail -n 2; \
 	done
+include mk/liars.mk

@@ -6,6 +6,7 @@
 #include "common/base/log.h"
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
+#include "sandboxd/core/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +16,9 @@
 #include <sys/time.h>
 #include <sys/un.h>
 
-#define CALL_MS 10000
+#define CALL_MS    10000 /* for a whole question, whatever trickles in meanwhile */
+#define QUICK_MS   2000  /* by threads that serve all sandboxes */
+#define EVENTS_MAX 200   /* between two answers: more than a process sends in that time */
 
 struct request { /* hello and frames, sent at once */
 	uint8_t *b;
@@ -29,10 +32,19 @@ static int broken(struct err *e, int r)
 		"the sandbox's egress process cannot be reached: %s", strerror(-r));
 }
 
-static int dial(const struct egress *g, int *ret_fd)
+/* Milliseconds until `end`. */
+static int left(int64_t end)
+{
+	int64_t now = clock_mono_ms();
+
+	return now < end ? (int)(end - now) : 0;
+}
+
+static int dial(const struct egress *g, int64_t end, int *ret_fd)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
-	const struct timeval limit = { .tv_sec = CALL_MS / 1000 };
+	int ms = left(end);
+	const struct timeval limit = { .tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000 + 1 };
 	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	if (fd < 0)
@@ -129,10 +141,10 @@ static void request_free(struct request *q)
 	free(q->b);
 }
 
-static int read_hello_ok(int fd)
+static int read_hello_ok(int fd, int64_t end)
 {
 	struct proto_hello_ok ok;
-	int r = fd_recv_full(fd, &ok, sizeof(ok), CALL_MS);
+	int r = fd_recv_full(fd, &ok, sizeof(ok), left(end));
 
 	if (r < 0)
 		return r;
@@ -142,34 +154,35 @@ static int read_hello_ok(int fd)
 }
 
 /* Events may come between answers on a connection that gets them; they are dropped here. */
-static int read_answer(int fd)
+static int read_answer(int fd, int64_t end)
 {
 	struct proto_frame f;
 	uint8_t event[EGRESS_EVENT_MAX];
-	int r;
+	int r, events = 0;
 
 	do {
-		r = fd_recv_full(fd, &f, sizeof(f), CALL_MS);
-		if (r == 0 && f.len > sizeof(event))
+		r = fd_recv_full(fd, &f, sizeof(f), left(end));
+		if (r == 0 && (f.len > sizeof(event) || ++events > EVENTS_MAX))
 			r = -EPROTO;
 		if (r == 0 && f.len)
-			r = fd_recv_full(fd, event, f.len, CALL_MS);
+			r = fd_recv_full(fd, event, f.len, left(end));
 	} while (r == 0 && f.op == EGRESS_REFUSED);
-	return r < 0 ? r : f.value < 0 ? (int)f.value : 0;
+	return r < 0 ? r : f.value < -4095 ? -EPROTO : f.value < 0 ? (int)f.value : 0;
 }
 
 /* 0, or -errno. On success *keep, when given, is the connection. */
-static int send_request(const struct egress *g, const struct request *q, int *keep)
+static int send_request(const struct egress *g, const struct request *q, int ms, int *keep)
 {
 	_cleanup_close_ int fd = -1;
-	int r = dial(g, &fd);
+	int64_t end = clock_mono_ms() + ms;
+	int r = dial(g, end, &fd);
 
 	if (r == 0)
-		r = fd_send_full(fd, q->b, q->len, CALL_MS);
+		r = fd_send_full(fd, q->b, q->len, left(end));
 	if (r == 0)
-		r = read_hello_ok(fd);
+		r = read_hello_ok(fd, end);
 	for (unsigned i = 0; i < q->frames && r == 0; i++)
-		r = read_answer(fd);
+		r = read_answer(fd, end);
 	if (r == 0 && keep)
 		*keep = steal_fd(&fd);
 	return r;
@@ -182,14 +195,15 @@ static bool is_dead(int r)
 }
 
 /* As a new connection for events. */
-static int connect_events(struct egress *g, const struct net_policy *p, int *r, struct err *e)
+static int connect_events(
+	struct egress *g, const struct net_policy *p, int ms, int *r, struct err *e)
 {
 	struct request q;
 	int fd = -1;
 
 	if (make_request(g, PROTO_EVENTS, p, &q, e) < 0)
 		return -1;
-	*r = send_request(g, &q, &fd);
+	*r = send_request(g, &q, ms, &fd);
 	request_free(&q);
 	if (*r < 0)
 		return broken(e, *r);
@@ -197,19 +211,19 @@ static int connect_events(struct egress *g, const struct net_policy *p, int *r, 
 	return 0;
 }
 
-int egress_revive(struct egress *g, const struct net_policy *p, struct err *e)
+static int revive(struct egress *g, const struct net_policy *p, int ms, struct err *e)
 {
 	struct core *c = g->s->core;
 	struct err why = ERR_NULL;
 	int r = 0;
 
-	if (connect_events(g, p, &r, &why) == 0)
+	if (connect_events(g, p, ms, &r, &why) == 0)
 		return 0;
 	if (is_dead(r) && c->ops->egress_add && p->mode != NET_NONE) {
 		why = (struct err)ERR_NULL;
 		if (c->ops->egress_add(
 			    c->backend, g->s->id, g->s->secret, g->s->generation, &why) == 0 &&
-			connect_events(g, p, &r, &why) == 0)
+			connect_events(g, p, ms, &r, &why) == 0)
 			return 0;
 	}
 	/* One that is dead lets nothing through. */
@@ -220,6 +234,12 @@ int egress_revive(struct egress *g, const struct net_policy *p, struct err *e)
 	if (e)
 		*e = why;
 	return -1;
+}
+
+/* Asked for by the threads that do this for all sandboxes: one that stalls must not stop them. */
+int egress_revive(struct egress *g, const struct net_policy *p, struct err *e)
+{
+	return revive(g, p, QUICK_MS, e);
 }
 
 static int new_egress(struct sandbox *s, struct egress **ret, struct err *e)
@@ -248,7 +268,7 @@ int egress_open(struct sandbox *s, struct egress **ret, struct err *e)
 
 	if (new_egress(s, &g, e) < 0)
 		return -1;
-	if (connect_events(g, &none, &r, e) < 0) {
+	if (connect_events(g, &none, CALL_MS, &r, e) < 0) {
 		egress_close(g);
 		return -1;
 	}
@@ -274,11 +294,11 @@ static int put_in_force(struct egress *g, const struct net_policy *p, struct err
 
 	if (make_request(g, PROTO_CALLS, p, &q, e) < 0)
 		return -1;
-	r = send_request(g, &q, NULL);
+	r = send_request(g, &q, CALL_MS, NULL);
 	request_free(&q);
 	if (r == 0)
 		return 0;
-	return is_dead(r) ? egress_revive(g, p, e) : broken(e, r);
+	return is_dead(r) ? revive(g, p, CALL_MS, e) : broken(e, r);
 }
 
 int egress_policy(struct egress *g, const struct net_policy *p, struct err *e)
@@ -297,22 +317,24 @@ int egress_counters(struct egress *g, struct egress_counters *ret, struct err *e
 	struct egress_counts counts;
 	struct proto_frame f;
 	_cleanup_close_ int fd = -1;
+	int64_t end = clock_mono_ms() + QUICK_MS;
 	int r;
 
 	if (!q.b)
 		return err_oom(e);
 	put_hello(&q, g, PROTO_CALLS);
 	put_frame(&q, EGRESS_COUNTERS, 0);
-	r = dial(g, &fd);
+	r = dial(g, end, &fd);
 	if (r == 0)
-		r = fd_send_full(fd, q.b, q.len, CALL_MS);
+		r = fd_send_full(fd, q.b, q.len, left(end));
 	if (r == 0)
-		r = read_hello_ok(fd);
+		r = read_hello_ok(fd, end);
 	if (r == 0)
-		r = fd_recv_full(fd, &f, sizeof(f), CALL_MS);
+		r = fd_recv_full(fd, &f, sizeof(f), left(end));
 	if (r == 0)
-		r = f.len == sizeof(counts) ? fd_recv_full(fd, &counts, sizeof(counts), CALL_MS)
-					    : -EPROTO;
+		r = f.op == EGRESS_COUNTERS && f.len == sizeof(counts)
+			    ? fd_recv_full(fd, &counts, sizeof(counts), left(end))
+			    : -EPROTO;
 	request_free(&q);
 	if (r < 0)
 		return broken(e, r);
@@ -339,7 +361,7 @@ int egress_begin(struct sandbox *s, struct err *e)
 		return 0;
 	if (new_egress(s, &g, e) < 0)
 		return -1;
-	if (connect_events(g, &s->network, &r, e) < 0) {
+	if (connect_events(g, &s->network, CALL_MS, &r, e) < 0) {
 		egress_close(g);
 		return -1;
 	}
@@ -358,7 +380,7 @@ void egress_resume(struct sandbox *s)
 	if (s->network.mode == NET_NONE && faccessat(s->run_dirfd, "egress", F_OK, 0) < 0)
 		return;
 	if (new_egress(s, &g, &e) == 0) {
-		if (connect_events(g, &s->network, &r, &e) < 0)
+		if (connect_events(g, &s->network, QUICK_MS, &r, &e) < 0)
 			egress_watch_fd(g, -1);
 		set_egress(s, g);
 	}

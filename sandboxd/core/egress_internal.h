@@ -22,6 +22,8 @@ struct egress {
 	int fd;                    /* EVENTS connection, -1: the process is lost */
 	int64_t retry_ms, wait_ms; /* lost: when to try next */
 	/* the watch's thread only */
+	int64_t told_ms, unreported; /* the log's allowance was last filled; lines it had no room for */
+	int tokens;
 	size_t got;
 	uint8_t in[EGRESS_EVENT_MAX];
 };

@@ -19,6 +19,9 @@
 #define BUCKETS  256
 #define FIRST_MS 300 /* an end of the sandbox looks the same for a moment */
 #define MOST_MS  30000
+/* Lines of the log that one sandbox's refusals get: a process keeps to less by itself. */
+#define LINES_PER_S 10
+#define LINES_BURST 60
 
 struct egress_watch {
 	struct core *core;
@@ -135,20 +138,41 @@ static const char *const reasons[WHY_COUNT] = {
 	[WHY_MANY] = "too many connections",
 };
 
-static void report(const struct egress *g, const struct egress_refused *r, const char *name)
+/* A process that has been taken over must not fill the host's log. */
+static bool may_log(struct egress *g)
+{
+	int64_t now = clock_mono_ms();
+	int64_t more = (now - g->told_ms) * LINES_PER_S / 1000;
+
+	if (more > 0) {
+		g->tokens = g->tokens + more > LINES_BURST ? LINES_BURST : g->tokens + (int)more;
+		g->told_ms = now;
+	}
+	if (g->tokens <= 0)
+		return false;
+	g->tokens--;
+	return true;
+}
+
+static void report(struct egress *g, const struct egress_refused *r, const char *name)
 {
 	char quoted[2 * EGRESS_NAME_MAX + 8], addr[INET_ADDRSTRLEN] = "-";
 	const struct in_addr a = { htonl(r->addr) };
 
+	if (!may_log(g)) {
+		g->unreported += 1 + (int64_t)r->more;
+		return;
+	}
 	if (r->addr)
 		inet_ntop(AF_INET, &a, addr, sizeof(addr));
-	log_warn("egress refused id=%s name=%s address=%s port=%u reason=\"%s\" unreported=%u",
+	log_warn("egress refused id=%s name=%s address=%s port=%u reason=\"%s\" unreported=%lld",
 		g->s->id, log_quote(name, quoted, sizeof(quoted)), addr, r->port, reasons[r->why],
-		r->more);
+		(long long)(g->unreported + r->more));
+	g->unreported = 0;
 }
 
 /* Bytes that made up an event; 0: more are needed; -1: not what an egress process says. */
-static ssize_t take_event(const struct egress *g, const uint8_t *b, size_t n)
+static ssize_t take_event(struct egress *g, const uint8_t *b, size_t n)
 {
 	char name[EGRESS_NAME_MAX + 1] = "";
 	struct egress_refused r;

@@ -54,7 +54,8 @@ static void count_on(struct metrics *m, enum counter c, int64_t raw)
 {
 	if (raw < 0)
 		return;
-	if (raw > m->raw[c])
+	/* What an egress process says may be anything; the sum stays a number. */
+	if (raw > m->raw[c] && raw - m->raw[c] <= INT64_MAX - m->total[c])
 		m->total[c] += raw - m->raw[c];
 	m->raw[c] = raw;
 }

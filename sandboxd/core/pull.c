@@ -40,13 +40,22 @@ struct pull {
 
 /* --- the socket ------------------------------------------------------------------------------ */
 
+/* It goes into an answer and into the log: plain text, whatever was sent. */
+static void clean(char *text, size_t size)
+{
+	text[size - 1] = '\0';
+	for (; *text; text++)
+		if (*text < ' ' || *text > '~')
+			*text = '?';
+}
+
 static void take(struct pull *p, const struct pull_ans *ans)
 {
 	pthread_mutex_lock(&p->lock);
 	for (struct call *c = p->calls; c; c = c->next)
 		if (c->tag == ans->tag) {
 			c->ans = *ans;
-			c->ans.text[sizeof(c->ans.text) - 1] = '\0';
+			clean(c->ans.text, sizeof(c->ans.text));
 			c->done = true;
 		}
 	pthread_cond_broadcast(&p->cond);

@@ -1,0 +1,147 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# The inside of the seam, taken over: sbx-init, sbx-worker and sbx-egress are programs that lie (tests/attack/liar),
+# the shim, the front and the broker are the product's. A second sandbox answers meanwhile. Afterwards front and
+# broker are the same processes, with no more descriptors and about the memory that they had.
+load seam
+
+@test "an init that says wrong things: its sandbox works on, and so does everybody's" {
+	local id lie got
+	id=$(new)
+	for lie in ops sizes errors statuses twice flood; do
+		got=$(run_code "$id" "[\"lie\", \"$lie\"]")
+		[[ $got == 200 || $got == 4?? || $got == 503 ]] || { echo "$lie: $got" >&2; return 1; }
+		neighbour
+		is "$(guest "$id" "echo $lie")" "$lie"
+	done
+	as_before
+}
+
+@test "an init that attaches descriptors: its shim keeps none" {
+	local id shim before
+	id=$(new)
+	guest "$id" true
+	shim=$(shim_of "$id")
+	before=$(fds "$shim")
+	run_code "$id" '["lie", "descriptors"]' >/dev/null
+	is "$(guest "$id" 'echo on')" on
+	[ "$(fds "$shim")" -le $((before + 4)) ]
+	as_before
+}
+
+@test "an init that ends, or says nothing at all, ends its own sandbox" {
+	local id lie
+	for lie in die empty; do
+		id=$(new)
+		run_code "$id" "[\"lie\", \"$lie\"]" >/dev/null
+		await 30 state_is "$id" terminated
+		neighbour
+	done
+	as_before
+}
+
+@test "an init that falls silent costs whoever asks it, and can be removed" {
+	local id got
+	id=$(new)
+	run_code "$id" '["lie", "stall"]' >"$T/code" &
+	got=$!
+	for _ in 1 2 3; do neighbour; done
+	wait $got
+	is "$(cat "$T/code")" 503
+	is "$(code -X DELETE "/v1/sandboxes/$id")" 204
+	as_before
+}
+
+# What each lie must come to, by endpoint: no 200 for what makes no sense.
+NONSENSE="op tag len short data-len value attr cut close"
+SENSE="more errno size twice descriptors"
+
+@test "a worker whose answers make no sense: an error for whoever asked" {
+	local id lie path got
+	id=$(new)
+	for lie in $NONSENSE; do
+		for path in fs/stat fs/list dirs files fs/statfs; do
+			got=$(code "/v1/sandboxes/$id/$path?path=/lie/$lie")
+			[[ $got == 4?? || $got == 5?? || $got == 000 ]] || { echo "$path $lie: $got $(head -c 200 "$T/answer")" >&2; return 1; }
+		done
+		got=$(put "$id" "/lie/$lie" <<<data)
+		[[ $got == 4?? || $got == 5?? ]]
+		neighbour
+	done
+	for lie in dots slash name-len target-len; do
+		got=$(code "/v1/sandboxes/$id/dirs?path=/lie/$lie")
+		[[ $got == 5?? ]] || { echo "$lie: $got $(head -c 200 "$T/answer")" >&2; return 1; }
+	done
+	is "$(guest "$id" 'echo kept >f; cat f')" kept
+	is "$(get "$id" /sandbox/home/f)" kept
+	as_before
+}
+
+@test "a worker that says more than it was asked, twice, with descriptors, for ever" {
+	local id lie path
+	id=$(new)
+	for lie in $SENSE flood endless; do
+		for path in fs/stat fs/list dirs files; do
+			api --max-time 20 -o "$T/answer" --max-filesize 50000000 "/v1/sandboxes/$id/$path?path=/lie/$lie&limit=20000" 2>/dev/null || true
+			neighbour
+		done
+	done
+	is "$(guest "$id" 'echo kept >f; cat f')" kept
+	is "$(get "$id" /sandbox/home/f)" kept
+	as_before
+}
+
+# The other way round: a client's connection is the worker's own.
+@test "a client that attaches descriptors to its requests: the worker keeps none" {
+	local id worker before n
+	id=$(new)
+	code "/v1/sandboxes/$id/fs/stat?path=/" >/dev/null
+	worker=$(pgrep -P "$(shim_of "$id")" -x sbx-worker || pgrep -P "$(shim_of "$id")" | tail -n 1)
+	before=$(fds "$worker")
+	for n in 1 2 3 200; do
+		is "$(python3 tests/attack/attach.py "$D/sock" "$id" 12 $n)" 12
+		await 30 few_of "$worker" "$((before + 4))"
+	done
+	as_before
+}
+
+@test "names that a worker makes up are text, whatever is in them" {
+	local id
+	id=$(new)
+	is "$(code "/v1/sandboxes/$id/dirs?path=/lie/escape")" 200
+	jq -e '.entries | length == 1' "$T/answer"
+	never grep -q '[[:cntrl:]]' <(tr -d '\n' <"$T/answer")
+	is "$(code "/v1/sandboxes/$id/fs/list?path=/lie/escape")" 200
+	[ "$(jq -c . "$T/answer" | wc -l)" = 2 ]
+	never grep -q '[[:cntrl:]]' <(tr -d '\n' <"$T/answer")
+}
+
+@test "an egress process that speaks without end gets few lines of the log" {
+	local id before
+	before=$(lines)
+	id=$(new "$(network flood)")
+	for _ in $(seq 10); do neighbour; done
+	sleep 2
+	code -X PATCH -H 'Content-Type: application/json' -d "$(network descriptors)" "/v1/sandboxes/$id" >/dev/null
+	neighbour
+	del "$id"
+	[ $(($(lines) - before)) -le 400 ] || { echo "$before $(lines)" >&2; return 1; }
+	[ $(($(lines) - before)) -ge 1 ]
+	never grep -q "$(printf '\033')" "$D/log"
+	as_before
+}
+
+# The thread that hears them all, the one that measures them all, and the change itself go on.
+@test "an egress process that stalls or talks on holds up nobody else" {
+	local id lie other got
+	other=$(new "$(network honest)")
+	for lie in stall refusals answers twice nonsense counts; do
+		id=$(new "$(network $lie)")
+		got=$(code --max-time 40 -X PATCH -H 'Content-Type: application/json' -d "$(network honest2)" "/v1/sandboxes/$id")
+		[[ $got == 200 || $got == 5?? || $got == 409 ]] || { echo "$lie: $got" >&2; return 1; }
+		neighbour
+		is "$(code --max-time 20 -X PATCH -H 'Content-Type: application/json' -d "$(network honest3)" "/v1/sandboxes/$other")" 200
+		is "$(code -X DELETE "/v1/sandboxes/$id")" 204
+	done
+	as_before
+}
