@@ -51,7 +51,8 @@ $(O)/soak/soak: $(call objs,tests/soak) $(O)/lib/libsbx.a
 # The attacks that run inside a sandbox, and a broker that starts guest processes as guest root.
 $(O)/tests/linux/attack: $(O)/guest/tests/linux/attack.o
 $(O)/tests/linux/poke: $(O)/guest/tests/linux/poke.o
-$(O)/tests/linux/attack $(O)/tests/linux/poke:
+$(O)/tests/linux/hand: $(O)/guest/tests/linux/hand.o
+$(O)/tests/linux/attack $(O)/tests/linux/poke $(O)/tests/linux/hand:
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(MUSL) $(GUEST_LDFLAGS) -o $@ $^
@@ -86,6 +87,6 @@ $(O)/tests/san/sbx-worker: $(call objs,sandboxd/worker common/sys common/fs test
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -lpthread
-tests-build: $(SAN_BINS) $(TEST_BINS) $(O)/tests/linux/attack $(O)/tests/linux/poke $(O)/tests/linux/root/sbx-priv $(O)/tests/linux/bare/sbx-priv \
+tests-build: $(SAN_BINS) $(TEST_BINS) $(O)/tests/linux/attack $(O)/tests/linux/poke $(O)/tests/linux/hand $(O)/tests/linux/root/sbx-priv $(O)/tests/linux/bare/sbx-priv \
 	$(O)/tests/linux/redirect/sbx-priv
 .SECONDARY:

@@ -83,3 +83,27 @@ refused() {
 	if out=$(LC_ALL=C "$@" 2>&1); then echo "succeeded: $*"; return 1; fi
 	[[ $out == *"$want"* ]] || { echo "said: $out"; return 1; }
 }
+# fs_second [OPTIONS...]: a second mount, at $M2, with $B2 and $H2 as the first has them.
+fs_second() {
+	M2=$T/m2 B2=$T/m2/box H2=$T/m2/box/fs/sandbox/home
+	mkdir -p "$M2"
+	"$O/bin/sbxfs" -f -o "proto=${SBX_FS_PROTO:-auto}" "$@" "$M2" >>"$T/fslog" 2>&1 3>&- &
+	echo $! >"$T/fspid2"
+	fs_wait mountpoint -q "$M2" || { tail -n 20 "$T/fslog" >&2; return 1; }
+}
+# By signal: another mount namespace of this machine may hold a copy of the mount for a while.
+fs_second_end() {
+	[ -s "$T/fspid2" ] || return 0
+	kill "$(cat "$T/fspid2")" 2>/dev/null
+	fs_wait fs_gone "$(cat "$T/fspid2")" || kill -9 "$(cat "$T/fspid2")" 2>/dev/null
+	rm -f "$T/fspid2"
+}
+# hand_start: tests/linux/hand.c inside, behind port 7000, and what tests/linux/hand.py needs to ask it.
+hand_start() {
+	export B H H2 DIR=/sandbox/home
+	cp "$O/tests/linux/hand" "$H/hand"
+	chmod 755 "$H/hand"
+	start 'exec /sandbox/home/hand 7000' >"$T/hand"
+	[ -d "$B/ports/7000" ] || mkdir "$B/ports/7000"
+	export PYTHONPATH=$BATS_TEST_DIRNAME:$BATS_TEST_DIRNAME/../linux PYTHONDONTWRITEBYTECODE=1
+}
