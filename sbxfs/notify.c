@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Tells the kernel what it may not believe any more. One thread, one queue, no lock held while it
- * tells: the kernel may have to wait for an operation in the same directory, which waits for us. What
- * does not fit into the queue the kernel finds out by itself, a second later. */
+/* Tells the kernel what it may not believe any more. One thread and one queue for the guests' trees and
+ * one for what is around them; no lock is held while it tells: the kernel may have to wait for an operation
+ * in the same directory, which waits for us. What does not fit into the queue the kernel finds out by
+ * itself, a second later. */
 #include "sbxfs/trust.h"
 
 #include <errno.h>
@@ -98,13 +99,12 @@ static bool start(struct notifier *n)
 	return n->started;
 }
 
-static void put(struct mount *m, fuse_ino_t ino, fuse_ino_t child, const char *name)
+static void put(struct notifier *n, fuse_ino_t ino, fuse_ino_t child, const char *name)
 {
-	struct notifier *n = m->notifier;
 	size_t len = strlen(name);
 	struct note *o;
 
-	if (!m->se)
+	if (!n || !n->m->se)
 		return;
 	o = malloc(sizeof(*o) + len + 1);
 	if (!o)
@@ -126,18 +126,23 @@ static void put(struct mount *m, fuse_ino_t ino, fuse_ino_t child, const char *n
 void notify_entry(struct mount *m, fuse_ino_t dir, const char *name)
 {
 	atomic_fetch_add(&m->stats.told, 1);
-	put(m, dir, 0, name);
+	put(m->notifier, dir, 0, name);
+}
+
+void notify_top(struct mount *m, fuse_ino_t dir, const char *name)
+{
+	put(m->top_notifier, dir, 0, name);
 }
 
 void notify_forget(struct mount *m, fuse_ino_t dir, fuse_ino_t child, const char *name)
 {
-	put(m, dir, child, name);
+	put(m->notifier, dir, child, name);
 }
 
 void notify_attr(struct mount *m, fuse_ino_t ino)
 {
 	atomic_fetch_add(&m->stats.told, 1);
-	put(m, ino, 0, "");
+	put(m->notifier, ino, 0, "");
 }
 
 bool notifier_stop(struct notifier *n)

@@ -138,9 +138,16 @@ static struct piece *piece_at(struct req *q, struct tree_file *f, uint64_t off, 
 {
 	struct piece *p = &f->ahead->v[off / CHUNK % PIECES];
 	struct sbx_error saved = q->err;
+	unsigned changes;
 
 	if (!p->buf.p || p->index != off / CHUNK)
 		return NULL;
+	/* Only the pieces before what is known to be the end were looked at when more was asked for. */
+	(void)size_of(f->h->inode, &changes);
+	if (!is_good(q, f, p, changes)) {
+		piece_drop(q->m, p);
+		return NULL;
+	}
 	if (p->waiting) {
 		p->waiting = false;
 		if (fs1_wait(q, &p->c) != 0) {

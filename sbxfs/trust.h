@@ -43,6 +43,8 @@ void watch_dir(struct req *q, struct inode *dir);
 struct notifier;
 int notifier_new(struct mount *m, struct notifier **ret);
 void notify_entry(struct mount *m, fuse_ino_t dir, const char *name);
+/* The same outside of the guests' trees: there the making of a sandbox may hold it up for long. */
+void notify_top(struct mount *m, fuse_ino_t dir, const char *name);
 void notify_attr(struct mount *m, fuse_ino_t ino);
 /* The kernel gives up a file that nobody uses: not told as a change. */
 void notify_forget(struct mount *m, fuse_ino_t dir, fuse_ino_t child, const char *name);
