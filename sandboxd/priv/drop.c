@@ -2,6 +2,7 @@
 /* Capabilities, ids, keyring, limits and filter of init and the file worker. */
 #include "sandboxd/priv/drop.h"
 
+#include "common/sys/core.h"
 #include "common/sys/mem.h"
 
 #include <grp.h>
@@ -24,7 +25,7 @@ static const struct {
 	rlim_t init, worker;
 } limits[] = {
 	{ RLIMIT_NOFILE, 65536, 16384 },
-	{ RLIMIT_CORE, 0, 0 },
+	{ RLIMIT_CORE, CORE_NEVER, CORE_NEVER },
 	{ RLIMIT_MEMLOCK, 65536, 0 },
 	{ RLIMIT_MSGQUEUE, 819200, 0 },
 	{ RLIMIT_NICE, 0, 0 },

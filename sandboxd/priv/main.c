@@ -5,6 +5,7 @@
 #include "sandboxd/priv/egress.h"
 #include "sandboxd/priv/root.h"
 
+#include "common/sys/core.h"
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
 
@@ -17,6 +18,7 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -224,6 +226,8 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	umask(077);
+	/* For all that is started from here on; a 0 that we were born with could not be changed later. */
+	(void)setrlimit(RLIMIT_CORE, &(struct rlimit){ CORE_NEVER, CORE_NEVER });
 	if (set_up(&b, &a, &f) < 0) {
 		fprintf(stderr, "<error> sbx-priv: %s\n", f.text);
 		return 1;

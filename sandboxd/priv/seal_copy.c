@@ -4,6 +4,7 @@
  * happens in a jail whose root is the copy. */
 #include "sandboxd/priv/works.h"
 
+#include "common/sys/core.h"
 #include "common/sys/mem.h"
 #include "sandboxd/priv/drop.h"
 #include "sandboxd/priv/root.h"
@@ -300,7 +301,7 @@ static int enter(int to, struct fail *f)
 
 static int give_up_rights(const struct filter *filter, struct fail *f)
 {
-	static const struct drop_limit limits[] = { { RLIMIT_AS, MEMORY_MAX }, { RLIMIT_CORE, 0 },
+	static const struct drop_limit limits[] = { { RLIMIT_AS, MEMORY_MAX }, { RLIMIT_CORE, CORE_NEVER },
 		{ RLIMIT_NPROC, 0 } };
 
 	/* SYS_ADMIN for the overlay's own attributes, while the filter refuses every other use of it */

@@ -6,6 +6,7 @@
 
 #include "common/sys/fault.h"
 #include "common/sys/fd.h"
+#include "common/sys/core.h"
 #include "common/sys/mem.h"
 #include "sandboxd/priv/drop.h"
 
@@ -108,7 +109,7 @@ static int enter(const struct jail *j, struct fail *f)
 static int give_up_rights(const struct unpack_env *env, struct fail *f)
 {
 	static const struct drop_limit limits[] = { { RLIMIT_CPU, SECONDS_MAX }, { RLIMIT_AS, MEMORY_MAX },
-		{ RLIMIT_FSIZE, FILE_MAX }, { RLIMIT_CORE, 0 }, { RLIMIT_NPROC, 0 } };
+		{ RLIMIT_FSIZE, FILE_MAX }, { RLIMIT_CORE, CORE_NEVER }, { RLIMIT_NPROC, 0 } };
 
 	return drop_in_jail(CAP(CHOWN) | CAP(DAC_OVERRIDE) | CAP(DAC_READ_SEARCH) | CAP(FOWNER) |
 				    CAP(FSETID) | CAP(SETFCAP),

@@ -4,6 +4,7 @@
  * program must be. */
 #include "sandboxd/pull/parts.h"
 
+#include "common/sys/core.h"
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
 #include "common/sys/thread.h"
@@ -132,7 +133,7 @@ static void child(const struct run *r)
 	if (dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(r->err[1], 2) < 0)
 		_exit(126);
 	close_range(3, ~0u, 0);
-	limit(RLIMIT_CORE, 0);
+	limit(RLIMIT_CORE, CORE_NEVER);
 	limit(RLIMIT_FSIZE, r->out >= 0 ? PULL_MANIFEST_MAX + 1 : (rlim_t)66 << 30);
 	execve(PULL_TOOL, (char *const *)(uintptr_t)r->tool.argv,
 		(char *const *)(uintptr_t)r->tool.env);

@@ -4,6 +4,7 @@
  * any right, and reads its first request. */
 #include "sandboxd/pull/parts.h"
 
+#include "common/sys/core.h"
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
 #include "common/sys/tree.h"
@@ -203,7 +204,7 @@ static int make_network(struct pull_conf *conf)
 /* Before the first thread: these are inherited. */
 static int prepare_drop(void)
 {
-	const struct rlimit none = { 0, 0 };
+	const struct rlimit none = { CORE_NEVER, CORE_NEVER };
 
 	for (int cap = 0; cap < 64; cap++)
 		(void)prctl(PR_CAPBSET_DROP, cap, 0, 0, 0); /* fails behind the last one */

@@ -85,6 +85,7 @@ static const struct inside_row rows[] = {
 	{ "raise-descriptors", NO },
 	{ "raise-locked-memory", NO },
 	{ "raise-queues", NO },
+	{ "core-handler", "|1,1|" },
 #ifdef __x86_64__
 	{ "modify-ldt", "|ENOSYS|" },
 	{ "iopl", NO },

@@ -89,7 +89,7 @@ static const struct inside_row rows[] = {
 	{ "nice", "|EACCES|EPERM|" },
 	{ "fifo", "|EPERM|" },
 	{ "kill-far", "|ESRCH|" },
-	{ "raise-core", "|EPERM|" },
+	{ "raise-core", "|kept|" },
 	{ "strong-capabilities", "|none|" },
 	{ "unshare-user", "|EPERM|" },
 	{ "unshare-mnt", "|EPERM|" },

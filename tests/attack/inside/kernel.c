@@ -114,6 +114,20 @@ static void try_priority(void)
 	result("raise-queues", setrlimit(RLIMIT_MSGQUEUE, &files));
 }
 
+/* 1 keeps the host's program for cores from being started; 0, which anybody may choose, would not. */
+static void try_core(void)
+{
+	struct rlimit none = { 0, 0 }, l = { 9, 9 };
+	char s[32];
+
+	(void)setrlimit(RLIMIT_CORE, &none);
+	(void)syscall(SYS_setrlimit, RLIMIT_CORE, &none);
+	(void)syscall(SYS_prlimit64, 0, RLIMIT_CORE, &none, NULL);
+	(void)syscall(SYS_prlimit64, 0, RLIMIT_CORE, NULL, &l);
+	snprintf(s, sizeof(s), "%lu,%lu", (unsigned long)l.rlim_cur, (unsigned long)l.rlim_max);
+	say("core-handler", s);
+}
+
 static void try_old_ways(void)
 {
 #ifdef SYS_modify_ldt
@@ -143,5 +157,6 @@ void try_kernel(void)
 	try_later_calls();
 	try_capabilities();
 	try_priority();
+	try_core();
 	try_old_ways();
 }
