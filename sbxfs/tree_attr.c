@@ -259,6 +259,22 @@ static bool lookup_watched(struct req *q, struct inode *dir, const char *name)
 	return done;
 }
 
+/* It is open here, or was looked at since the listing: what the listing says is old, and the kernel would
+ * drop pages beyond that size. */
+static bool known_better(struct req *q, struct inode *dir, const char *name, const struct listing *l)
+{
+	struct inode *i = link_find(q->m, dir, name);
+	bool better;
+
+	if (!i)
+		return false;
+	pthread_mutex_lock(&i->tree_lock);
+	better = atomic_load(&i->nfiles) || i->attr_ms > l->at_ms;
+	pthread_mutex_unlock(&i->tree_lock);
+	inode_unref(q->m, i);
+	return better;
+}
+
 /* From a listing of a moment ago; many lookups make one. */
 static bool lookup_listed(struct req *q, struct inode *dir, const char *name)
 {
@@ -274,6 +290,8 @@ static bool lookup_listed(struct req *q, struct inode *dir, const char *name)
 		listing_keep(dir, l);
 	memset(&q->err, 0, sizeof(q->err)); /* the question itself is still to be asked */
 	f = l ? listing_find(l, name) : NULL;
+	if (f && known_better(q, dir, name, l))
+		f = NULL;
 	if (f)
 		answer_listed(q, dir, name, f, l);
 	listing_unref(l);
@@ -326,8 +344,10 @@ void tree_lookup(struct req *q, struct inode *dir, const char *name)
 		reply_absent(q, trust_absent(q, dir, &a.stamp));
 	else if (rc < 0)
 		req_fail(q, rc);
-	else
+	else {
+		listing_missed(dir);
 		tree_reply(q, dir, name, &a);
+	}
 }
 
 void tree_getattr(struct req *q, struct inode *i)

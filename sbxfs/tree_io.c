@@ -202,10 +202,16 @@ void tree_open(struct req *q, struct inode *i, struct fuse_file_info *fi)
 	if (rc == 0 && !again)
 		rc = wire_open(q, i->box, path, (fi->flags & ~(O_CREAT | O_EXCL | WIRE_CLOSE)) | how, 0, want,
 			handle, &a, &data, &len);
-	if (rc == -ENOENT)
-		rc = -ESTALE; /* the kernel looks the name up once more */
+	if (rc == 0 && (fi->flags & O_TRUNC)) {
+		tree_changed(q, i); /* no listing of before may tell its size */
+		changes = tree_changes_of(i);
+	}
+	if (rc == -ENOENT) {
+		tree_changed(q, i); /* a listing of before may not answer the next lookup */
+		rc = -ESTALE;       /* which the kernel does at once */
+	}
 	if (rc == 0 && !inode_is(q->m, i, &a.id, false)) {
-		tree_changed(q, i); /* nor may a listing of before answer that lookup */
+		tree_changed(q, i);
 		close_handle(q, i, handle);
 		rc = -ESTALE;
 	}

@@ -410,8 +410,8 @@ void tree_lseek(struct req *q, struct handle *h, off_t off, int whence)
 	struct seek_arg a = { .off = off, .whence = whence };
 	int rc;
 
-	if (whence != SEEK_DATA && whence != SEEK_HOLE) {
-		req_fail(q, -EINVAL);
+	if ((whence != SEEK_DATA && whence != SEEK_HOLE) || off < 0) {
+		req_fail(q, off < 0 ? -ENXIO : -EINVAL);
 		return;
 	}
 	tree_drain(q, h->inode);

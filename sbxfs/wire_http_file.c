@@ -16,7 +16,7 @@ static json_t *open_words(int flags)
 
 	if (how != O_WRONLY)
 		json_array_append_new(w, json_string("read"));
-	if (how != O_RDONLY)
+	if (how != O_RDONLY || (flags & O_CREAT)) /* the server makes nothing that is only read */
 		json_array_append_new(w, json_string("write"));
 	if (flags & O_CREAT)
 		json_array_append_new(w, json_string("create"));
