@@ -120,6 +120,13 @@ static int check_writable(int mnt)
 	return st.f_flag & ST_RDONLY ? -EROFS : 0;
 }
 
+/* What a kernel says that takes no descriptors here: 6.5 to 6.12 do not know the words, before 6.5 overlays
+ * take text only, and that is another error. */
+static bool takes_names_only(int r)
+{
+	return r == -EINVAL || r == -EBADF || r == -ENOSYS || r == -EOPNOTSUPP;
+}
+
 static int make_overlay(const struct root_spec *s)
 {
 	_cleanup_close_ int upper = -1, work = -1;
@@ -134,7 +141,7 @@ static int make_overlay(const struct root_spec *s)
 	if (upper < 0 || work < 0)
 		return upper < 0 ? upper : work;
 	mnt = overlay_by_fd(s, upper, work);
-	if (mnt == -EINVAL || mnt == -EBADF || mnt == -ENOSYS)
+	if (takes_names_only(mnt))
 		mnt = overlay_by_name(s);
 	if (mnt < 0)
 		return mnt;

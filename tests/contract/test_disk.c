@@ -833,7 +833,7 @@ static int run_with(const char *provider)
 
 int main(void)
 {
-	static const char *const providers[] = { "btrfs", "loop" };
+	static const char *const providers[] = { "btrfs", "loop", "xfs", "ext4" };
 	const char *only = getenv("DISK");
 	int r = 0;
 

@@ -178,11 +178,14 @@ static void the_processor_limit_holds(void **state)
 	f = fopen(path, "re");
 	while (f && fgets(line, sizeof(line), f) && !found) {
 		char *group = strstr(line, ":cpu:");
-		if (!group)
-			continue;
 		line[strcspn(line, "\n")] = 0;
-		snprintf(path, sizeof(path), "/sys/fs/cgroup/cpu%s/cpu.cfs_quota_us", group + 5);
-		found = true;
+		if (group)
+			snprintf(path, sizeof(path), "/sys/fs/cgroup/cpu%s/cpu.cfs_quota_us", group + 5);
+		else if (strncmp(line, "0::", 3) == 0)
+			snprintf(path, sizeof(path), "/sys/fs/cgroup%s/../cpu.max", line + 3);
+		else
+			continue;
+		found = access(path, F_OK) == 0;
 	}
 	if (f)
 		fclose(f);

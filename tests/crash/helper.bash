@@ -47,7 +47,9 @@ crash_stop() {
 shim_of() { od -An -t d4 -j 16 -N 4 "$T/state/priv/boxes/$1" | tr -d ' '; }
 # The control group of a sandbox in the hierarchy that all modes have.
 group_of() {
-	sed -n 's/^0:://p' "/proc/$(shim_of "$1")/cgroup" | sed 's#/svc$##; s#^#/sys/fs/cgroup/unified#'
+	local top
+	top=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
+	sed -n 's/^0:://p' "/proc/$(shim_of "$1")/cgroup" | sed "s#/svc\$##; s#^#$top#"
 }
 # The pid of one of a sandbox's processes: shim, init or worker.
 process_of() {

@@ -105,8 +105,10 @@ void linux_rig_open(struct linux_rig *l)
 	opening = l;
 	l->rig.part = linux_part;
 	l->rig.isolated = true;
-	guest_rig_open(&l->rig, &ops, &conf);
-	guest_rig_import_base(&l->rig);
+	if (guest_rig_open(&l->rig, &ops, &conf))
+		guest_rig_import_base(&l->rig);
+	else
+		l->rig.backend = NULL; /* its caller says what that means */
 }
 
 static void reap_broker(struct linux_rig *l)
