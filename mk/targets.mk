@@ -4,6 +4,7 @@
 	check-asan check-tsan check-mount-asan check-mount-tsan deps
 
 include mk/attack.mk
+include mk/vm.mk
 deps:
 	@scripts/deps run
 up: ## install what is missing, start sandboxd and the mount, make a first sandbox (IMAGE=debian)
