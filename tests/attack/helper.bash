@@ -10,7 +10,7 @@ attack_up() { # SERVERS…
 	T=$(mktemp -d /var/tmp/sbx-attack.XXXXXX)
 	chmod 755 "$T" # as open as a careless operator's folder
 	mkdir "$T/root" "$T/images"
-	ln -s "${SBX_IMAGES:-$O/images}/base.tar" "$T/images/base.tar"
+	cp "${SBX_IMAGES:-$O/images}/base.tar" "$T/images" # where the server can read it, too
 	ln -s "$O"/bin/sbx-* "$T/root"
 	ln -sf "$O/tests/linux/root/sbx-priv" "$T/root/sbx-priv"
 	for s; do server "$s" || return 1; done
