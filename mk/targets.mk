@@ -4,6 +4,7 @@
 	check-asan check-tsan check-mount-asan check-mount-tsan deps
 
 include mk/attack.mk
+include mk/mount.mk
 include mk/vm.mk
 deps:
 	@scripts/deps run

@@ -368,6 +368,19 @@ int inode_tree(struct mount *m, const struct node *node, const char *box, const 
 	return i ? 0 : -ENOMEM;
 }
 
+struct inode *inode_tree_known(struct mount *m, const struct node *node, const char *box,
+	const struct tree_id *id)
+{
+	struct inode *i;
+
+	pthread_mutex_lock(&m->inodes->lock);
+	i = find_tree(m->inodes, node, box, id);
+	if (i)
+		i->refs++;
+	pthread_mutex_unlock(&m->inodes->lock);
+	return i;
+}
+
 bool inode_is(struct mount *m, struct inode *i, const struct tree_id *id, bool carry)
 {
 	struct inodes *t = m->inodes;

@@ -109,6 +109,10 @@ int inode_render(struct mount *m, const struct node *node, const char *box, cons
 int inode_tree(struct mount *m, const struct node *node, const char *box, const struct tree_id *id,
 	struct inode **ret);
 
+/* The same where it is known already, or NULL. */
+struct inode *inode_tree_known(struct mount *m, const struct node *node, const char *box,
+	const struct tree_id *id);
+
 void inode_ref(struct mount *m, struct inode *i);
 void inode_unref(struct mount *m, struct inode *i);
 /* The kernel counts one more, n fewer. */

@@ -178,14 +178,18 @@ int tree_get(struct req *q, struct inode *i, struct tree_attr *ret)
 	return rc;
 }
 
+static const struct node *object_node(const struct inode *dir)
+{
+	return node_by_id(tree_is_view(dir) ? N_SNAP_OBJECT : N_FS_OBJECT);
+}
+
 int tree_inode(struct req *q, struct inode *dir, const char *name, struct tree_attr *a, double secs,
 	struct inode **ret, struct fuse_entry_param *e)
 {
 	int rc;
 
 	carry_over(q, dir, name, a);
-	rc = inode_tree(q->m, node_by_id(tree_is_view(dir) ? N_SNAP_OBJECT : N_FS_OBJECT), dir->box, &a->id,
-		ret);
+	rc = inode_tree(q->m, object_node(dir), dir->box, &a->id, ret);
 	if (rc < 0)
 		return rc;
 	rc = link_add(q->m, dir, name, *ret);
@@ -259,11 +263,12 @@ static bool lookup_watched(struct req *q, struct inode *dir, const char *name)
 	return done;
 }
 
-/* It is open here, or was looked at since the listing: what the listing says is old, and the kernel would
- * drop pages beyond that size. */
-static bool known_better(struct req *q, struct inode *dir, const char *name, const struct listing *l)
+/* It is open here, or was looked at since the listing, maybe by another name. Then what the listing says is
+ * old: the kernel would drop pages beyond that size, and take a rename from the new name to the old one for
+ * one between two names of a file, which does nothing. */
+static bool known_better(struct req *q, struct inode *dir, const struct listed_file *f, const struct listing *l)
 {
-	struct inode *i = link_find(q->m, dir, name);
+	struct inode *i = inode_tree_known(q->m, object_node(dir), dir->box, &f->id);
 	bool better;
 
 	if (!i)
@@ -290,7 +295,7 @@ static bool lookup_listed(struct req *q, struct inode *dir, const char *name)
 		listing_keep(dir, l);
 	memset(&q->err, 0, sizeof(q->err)); /* the question itself is still to be asked */
 	f = l ? listing_find(l, name) : NULL;
-	if (f && known_better(q, dir, name, l))
+	if (f && known_better(q, dir, f, l))
 		f = NULL;
 	if (f)
 		answer_listed(q, dir, name, f, l);
