@@ -203,8 +203,10 @@ static int from_front(struct broker *b)
 	int fds[2] = { -1, -1 };
 	size_t n = ARRAY_LEN(fds);
 	ssize_t len = fd_recv_msg(b->front, &p, sizeof(p.q) + 1, fds, &n);
-	_cleanup_close_ int fd = n > 0 ? fds[0] : -1, second = n > 1 ? fds[1] : -1;
+	_cleanup_close_ int fd = n > 0 ? fds[0] : -1;
 
+	if (n > 1)
+		close(fds[1]);
 	if (len == 0 || (len < 0 && len != -EAGAIN))
 		return -1;
 	if (len == sizeof(p.q))

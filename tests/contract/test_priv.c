@@ -22,6 +22,7 @@
 
 static struct priv_rig rig;
 static uint64_t canaries;
+static unsigned fds_before;
 
 enum phase { SETUP, RUN };
 static const struct op {
@@ -92,11 +93,18 @@ static int open_rig(void **state)
 	return 0;
 }
 
+/* Whichever row comes first after the first phase. */
 static int make_ready(void **state)
 {
+	static bool done;
+
 	(void)state;
-	priv_rig_ready(&rig);
-	priv_rig_box(&rig, BOX);
+	if (!done) {
+		priv_rig_ready(&rig);
+		priv_rig_box(&rig, BOX);
+		fds_before = priv_rig_fds(&rig);
+	}
+	done = true;
 	return 0;
 }
 
@@ -451,15 +459,6 @@ static void archives_that_are_none(void **state)
 
 /* --- and afterwards -------------------------------------------------------------------------- */
 
-static unsigned fds_before;
-
-static int count_fds(void **state)
-{
-	(void)state;
-	fds_before = priv_rig_fds(&rig);
-	return 0;
-}
-
 static void the_broker_is_as_it_was(void **state)
 {
 	struct priv_req alive = good(PRIV_ALIVE, BOX);
@@ -487,27 +486,29 @@ static int close_rig(void **state)
 int main(void)
 {
 	const char *why = priv_rig_missing();
+#define ROW(f) cmocka_unit_test_setup(f, make_ready)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nothing_is_made_before_the_first_sweep),
-		cmocka_unit_test_teardown(a_request_that_nobody_waits_for_does_nothing, make_ready),
-		cmocka_unit_test_setup(unknown_operations_and_another_magic, count_fds),
-		cmocka_unit_test(frames_of_another_size),
-		cmocka_unit_test(wrong_ids),
-		cmocka_unit_test(ids_of_nobody),
-		cmocka_unit_test(wrong_host_names),
-		cmocka_unit_test(wrong_places_of_volumes),
-		cmocka_unit_test(counts_beyond_their_tables),
-		cmocka_unit_test(numbers_out_of_bounds),
-		cmocka_unit_test(numbers_of_nothing),
-		cmocka_unit_test(descriptors_of_the_wrong_kind),
-		cmocka_unit_test(too_few_and_too_many_descriptors),
-		cmocka_unit_test(archives_that_are_none),
-		cmocka_unit_test(the_broker_is_as_it_was),
+		cmocka_unit_test(a_request_that_nobody_waits_for_does_nothing),
+		ROW(unknown_operations_and_another_magic),
+		ROW(frames_of_another_size),
+		ROW(wrong_ids),
+		ROW(ids_of_nobody),
+		ROW(wrong_host_names),
+		ROW(wrong_places_of_volumes),
+		ROW(counts_beyond_their_tables),
+		ROW(numbers_out_of_bounds),
+		ROW(numbers_of_nothing),
+		ROW(descriptors_of_the_wrong_kind),
+		ROW(too_few_and_too_many_descriptors),
+		ROW(archives_that_are_none),
+		ROW(the_broker_is_as_it_was),
 	};
 
 	if (why) {
 		printf("# SKIP broker: %s\n", why);
 		return 0;
 	}
+	cmocka_set_test_filter(getenv("T"));
 	return cmocka_run_group_tests(tests, open_rig, close_rig);
 }
