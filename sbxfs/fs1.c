@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Which connection: opened when a sandbox is first asked about, closed when nobody has for a minute.
- * While one is being opened, and for a pause after a failure, requests go the plain way. */
+ * While one is being opened, and for a pause after a failure, requests go the plain way. A thread of its
+ * own opens it: a server that does not answer holds nobody for longer than a moment. */
 #include "sbxfs/fs1_priv.h"
+
+#include "common/sys/thread.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -12,12 +15,25 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define OPEN_MS   2000 /* so long waits who asked first */
+#define LOOK_MS   100
 #define IDLE_MS   60000
 #define AGAIN_MS  100 /* after a loss */
 #define STEP_MS   250 /* after a refusal, doubling */
 #define STEP_MAX  5000
+#define SHUN_MS   10000 /* after a peer that did not answer */
 #define CONNS_MAX 256 /* of one mount; a thread and 64 KiB each */
 #define STACK     (256 * 1024)
+
+static void gone_init(pthread_cond_t *cond)
+{
+	pthread_condattr_t attr;
+
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(cond, &attr);
+	pthread_condattr_destroy(&attr);
+}
 
 int fs1_new(struct mount *m, struct fs1 **ret)
 {
@@ -28,7 +44,7 @@ int fs1_new(struct mount *m, struct fs1 **ret)
 		return -ENOMEM;
 	f->m = m;
 	pthread_mutex_init(&f->lock, NULL);
-	pthread_cond_init(&f->gone, NULL);
+	gone_init(&f->gone);
 	rc = watches_new(m, &f->watches);
 	if (rc < 0) {
 		free(f);
@@ -83,7 +99,7 @@ void fs1_put(struct fs1_conn *c)
 	pthread_mutex_unlock(&f->lock);
 }
 
-void fs1_drop(struct fs1_conn *c)
+static void drop(struct fs1_conn *c, uint64_t pause_ms)
 {
 	struct fs1 *f = c->m->fs1;
 	struct fs1_box *b;
@@ -100,11 +116,21 @@ void fs1_drop(struct fs1_conn *c)
 	b = was ? find(f, c->box) : NULL;
 	if (b) {
 		b->conn = NULL;
-		b->retry_ms = now_ms() + AGAIN_MS;
+		b->retry_ms = now_ms() + pause_ms;
 	}
 	pthread_mutex_unlock(&f->lock);
 	if (was)
 		fs1_put(c);
+}
+
+void fs1_drop(struct fs1_conn *c)
+{
+	drop(c, AGAIN_MS);
+}
+
+void fs1_shun(struct fs1_conn *c)
+{
+	drop(c, SHUN_MS);
 }
 
 static int epoll_of(int fd)
@@ -150,22 +176,16 @@ static struct fs1_conn *conn_new(struct fs1 *f, const char *box, int fd)
 }
 
 /* The program's signals are for others. */
-static int start(struct fs1_conn *c)
+static int start(void *(*fn)(void *arg), void *arg)
 {
-	pthread_attr_t attr;
 	sigset_t all, old;
-	pthread_t t;
 	int rc;
 
 	sigfillset(&all);
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&t, &attr, fs1_receive, c);
+	rc = thread_detached(fn, arg, STACK);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	pthread_attr_destroy(&attr);
-	return -rc;
+	return rc;
 }
 
 /* Without the lock. *ret has a reference for the caller, the receiver and the list; it is counted. */
@@ -189,7 +209,7 @@ static int open_conn(struct fs1 *f, const char *box, struct fs1_conn **ret)
 	pthread_mutex_unlock(&f->lock);
 	rc = fs1_say_hello(c);
 	if (rc == 0)
-		rc = start(c);
+		rc = start(fs1_receive, c);
 	if (rc == 0) {
 		*ret = c;
 		return 0;
@@ -200,8 +220,8 @@ static int open_conn(struct fs1 *f, const char *box, struct fs1_conn **ret)
 	return rc;
 }
 
-/* Lock held; the box is marked as opening. Gives a referenced connection or NULL. */
-static struct fs1_conn *opened(struct fs1 *f, const char *box, int rc, struct fs1_conn *c)
+/* Lock held; the box is marked as opening. Is the connection taken? */
+static bool opened(struct fs1 *f, const char *box, int rc, struct fs1_conn *c)
 {
 	struct fs1_box *b = find(f, box);
 
@@ -210,35 +230,84 @@ static struct fs1_conn *opened(struct fs1 *f, const char *box, int rc, struct fs
 		b->conn = c;
 		b->step_ms = 0;
 		c->listed = true;
-		return c;
+		return true;
 	}
 	b->step_ms = b->step_ms ? b->step_ms * 2 : STEP_MS;
 	if (b->step_ms > STEP_MAX)
 		b->step_ms = STEP_MAX;
 	b->retry_ms = now_ms() + b->step_ms;
 	atomic_fetch_add(&f->refused, 1);
+	return false;
+}
+
+struct opening {
+	struct fs1 *f;
+	char box[SBX_ID_MAX];
+};
+
+static void *open_run(void *arg)
+{
+	struct opening *o = arg;
+	struct fs1 *f = o->f;
+	struct req q = { .m = f->m, .op = "connect", .start_ms = now_ms() };
+	struct fs1_conn *c = NULL;
+	int rc = -EAGAIN;
+	bool taken;
+
+	if (!remote_is_down(f->m) && remote_has(&q, CAP_FS_STREAM))
+		rc = open_conn(f, o->box, &c);
+	pthread_mutex_lock(&f->lock);
+	taken = opened(f, o->box, rc, c);
+	pthread_cond_broadcast(&f->gone);
+	pthread_mutex_unlock(&f->lock);
+	if (rc == 0 && !taken) { /* the mount ends */
+		(void)shutdown(c->fd, SHUT_RDWR);
+		fs1_put(c);
+	}
+	if (rc == 0)
+		fs1_put(c);
+	free(o);
+	pthread_mutex_lock(&f->lock);
+	f->opening--;
+	pthread_cond_broadcast(&f->gone);
+	pthread_mutex_unlock(&f->lock);
 	return NULL;
 }
 
-static struct fs1_conn *try_open(struct req *q, const char *box)
+/* Lock held: marked as opening, or a failure like others. */
+static void open_begin(struct fs1 *f, struct fs1_box *b)
 {
-	struct fs1 *f = q->m->fs1;
-	struct fs1_conn *c = NULL, *ret;
-	struct sbx_error saved = q->err;
-	int rc = -EAGAIN;
+	struct opening *o = malloc(sizeof(*o));
 
-	if (!remote_is_down(q->m) && remote_has(q, CAP_FS_STREAM))
-		rc = open_conn(f, box, &c);
-	q->err = saved;
-	pthread_mutex_lock(&f->lock);
-	ret = opened(f, box, rc, c);
-	pthread_mutex_unlock(&f->lock);
-	if (rc == 0 && !ret) { /* the mount ends */
-		(void)shutdown(c->fd, SHUT_RDWR);
-		fs1_put(c);
-		fs1_put(c);
+	b->opening = true;
+	f->opening++;
+	if (o) {
+		o->f = f;
+		memcpy(o->box, b->id, sizeof(o->box));
 	}
-	return ret;
+	if (o && start(open_run, o) == 0)
+		return;
+	f->opening--;
+	(void)opened(f, b->id, -EAGAIN, NULL);
+	free(o);
+}
+
+/* Lock held: for a moment until it is decided. What was found before may be gone afterwards. */
+static struct fs1_box *open_wait(struct req *q, struct fs1 *f, const char *box)
+{
+	uint64_t until = now_ms() + (uint64_t)mount_patience(f->m, OPEN_MS);
+	struct fs1_box *b;
+
+	while ((b = find(f, box)) && b->opening && now_ms() < until && !remote_interrupted(q)) {
+		struct timespec ts;
+
+		clock_gettime(CLOCK_MONOTONIC, &ts);
+		ts.tv_nsec += LOOK_MS * 1000000;
+		ts.tv_sec += ts.tv_nsec / 1000000000;
+		ts.tv_nsec %= 1000000000;
+		(void)pthread_cond_timedwait(&f->gone, &f->lock, &ts);
+	}
+	return b;
 }
 
 struct fs1_conn *fs1_get(struct req *q, const char *box)
@@ -246,20 +315,21 @@ struct fs1_conn *fs1_get(struct req *q, const char *box)
 	struct fs1 *f = q->m->fs1;
 	struct fs1_conn *c = NULL;
 	struct fs1_box *b;
-	bool opens = false;
 
 	if (q->m->opt.proto == PROTO_HTTP || !box[0])
 		return NULL;
 	pthread_mutex_lock(&f->lock);
 	b = f->stopping ? NULL : find_or_make(f, box);
+	if (b && !b->conn && !b->opening && now_ms() >= b->retry_ms && f->conns < CONNS_MAX) {
+		open_begin(f, b);
+		b = open_wait(q, f, box);
+	}
 	if (b && b->conn) {
 		c = b->conn;
 		c->refs++;
-	} else if (b && !b->opening && now_ms() >= b->retry_ms && f->conns < CONNS_MAX) {
-		b->opening = opens = true;
 	}
 	pthread_mutex_unlock(&f->lock);
-	return opens ? try_open(q, box) : c;
+	return c;
 }
 
 uint64_t fs1_epoch(struct mount *m, const char *box)
@@ -403,7 +473,7 @@ void fs1_free(struct fs1 *f)
 	pthread_mutex_unlock(&f->lock);
 	drop_all(f, true);
 	pthread_mutex_lock(&f->lock);
-	while (f->conns)
+	while (f->conns || f->opening)
 		pthread_cond_wait(&f->gone, &f->lock);
 	pthread_mutex_unlock(&f->lock);
 	forget_boxes(f, true);

@@ -47,7 +47,7 @@ struct fs1_call {
 	/* fs1_conn.c */
 	struct fs1_conn *conn;
 	unsigned slot;
-	uint64_t tag;
+	uint64_t tag, begun_ms;
 	size_t cap;   /* of `out`, when that is allocated */
 	bool shared; /* its data is in memory that the peer has, too */
 	bool done, lost, filling;
@@ -64,6 +64,8 @@ void fs1_free(struct fs1 *f);
 int fs1_begin(struct req *q, const char *box, struct fs1_call *c);
 /* 0, -errno, FS1_PLAIN. */
 int fs1_wait(struct req *q, struct fs1_call *c);
+/* Waits until fs1_wait would not. -EINTR: the caller does not want to wait, and the request goes on. */
+int fs1_ready(struct req *q, struct fs1_call *c);
 /* Instead of fs1_wait: the answer is not wanted any more. */
 void fs1_cancel(struct fs1_call *c);
 /* Both. */

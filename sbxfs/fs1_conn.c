@@ -6,6 +6,7 @@
 #include "common/sys/fd.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -13,14 +14,21 @@
 #include <sys/uio.h>
 
 #define HELLO_MS 5000
-#define SEND_SECS 10
+#define SEND_MS  10000 /* without a byte that goes */
+#define STILL_MS 1000  /* the same when the sender is told to stop */
+
+static void add_ms(struct timespec *ts, unsigned ms)
+{
+	ts->tv_sec += ms / 1000;
+	ts->tv_nsec += (long)(ms % 1000) * 1000000;
+	ts->tv_sec += ts->tv_nsec / 1000000000;
+	ts->tv_nsec %= 1000000000;
+}
 
 void fs1_deadline(struct timespec *ts, unsigned ms)
 {
 	clock_gettime(CLOCK_MONOTONIC, ts);
-	ts->tv_nsec += (long)ms * 1000000;
-	ts->tv_sec += ts->tv_nsec / 1000000000;
-	ts->tv_nsec %= 1000000000;
+	add_ms(ts, ms);
 }
 
 static void skip(struct msghdr *msg, size_t sent)
@@ -36,21 +44,54 @@ static void skip(struct msghdr *msg, size_t sent)
 	}
 }
 
-/* All of it, or the connection is of no use any more. Who reads does not wait for room. */
-static int send_full(struct fs1_conn *c, struct fs1_call *call, struct iovec *v, size_t n)
+/* A frame on its way out. */
+struct sending {
+	struct fs1_conn *c;
+	struct fs1_call *call; /* whose it is, or NULL */
+	struct req *q;         /* who may be interrupted, or NULL */
+	uint64_t start_ms, moved_ms; /* 0: nothing has stopped it yet */
+	bool begun;
+};
+
+/* The peer takes nothing now, and who reads does not wait for it: may it go on? -EINTR: not a byte has
+ * left. */
+static int wait_room(struct sending *s)
+{
+	uint64_t now = now_ms(), limit = (uint64_t)mount_patience(s->c->m, SEND_MS);
+
+	fs1_let_read(s->c, s->call);
+	if (!s->moved_ms)
+		s->moved_ms = now;
+	if (!s->start_ms)
+		s->start_ms = now;
+	if (now - s->moved_ms > limit || now - s->start_ms > limit * FS1_PATIENCE)
+		return -ETIMEDOUT;
+	if (s->q && (!s->begun || now - s->moved_ms > STILL_MS) && remote_interrupted(s->q))
+		return s->begun ? -ECONNABORTED : -EINTR;
+	(void)fd_wait(s->c->fd, POLLOUT, FS1_LOOK_MS);
+	return 0;
+}
+
+/* All of it; else, but for -EINTR, the connection is of no use any more. */
+static int send_full(struct sending *s, struct iovec *v, size_t n)
 {
 	struct msghdr msg = { .msg_iov = v, .msg_iovlen = n };
 
 	while (msg.msg_iovlen) {
-		bool leads = call && call->leads;
-		ssize_t sent = sendmsg(c->fd, &msg, MSG_NOSIGNAL | (leads ? MSG_DONTWAIT : 0));
+		ssize_t sent = sendmsg(s->c->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+		int rc;
 
-		if (sent >= 0)
-			skip(&msg, (size_t)sent);
-		else if (errno == EAGAIN && leads)
-			fs1_let_read(c, call);
-		else if (errno != EINTR)
+		if (sent < 0 && errno == EAGAIN) {
+			rc = wait_room(s);
+			if (rc < 0)
+				return rc;
+		} else if (sent < 0 && errno != EINTR) {
 			return -errno;
+		} else if (sent > 0) {
+			s->begun = true;
+			s->moved_ms = 0;
+			skip(&msg, (size_t)sent);
+		}
 	}
 	return 0;
 }
@@ -63,9 +104,28 @@ struct message {
 	size_t data_len;
 };
 
-/* call: whose it is, or NULL. */
-static int send_message(struct fs1_conn *c, struct message *m, struct fs1_call *call)
+/* -EINTR: the caller does not want to wait for those who send before it. */
+static int lock_send(struct sending *s)
 {
+	struct fs1_conn *c = s->c;
+	struct timespec ts;
+
+	if (pthread_mutex_trylock(&c->send) == 0)
+		return 0;
+	fs1_let_read(c, s->call);
+	do {
+		if (s->q && remote_interrupted(s->q))
+			return -EINTR;
+		clock_gettime(CLOCK_REALTIME, &ts);
+		add_ms(&ts, FS1_LOOK_MS);
+	} while (pthread_mutex_timedlock(&c->send, &ts) != 0);
+	return 0;
+}
+
+/* call: whose it is, and q who asks for it, or NULL. */
+static int send_message(struct fs1_conn *c, struct message *m, struct fs1_call *call, struct req *q)
+{
+	struct sending s = { .c = c, .call = call, .q = q };
 	struct iovec v[5] = { { &m->f, sizeof(m->f) }, { &m->r, sizeof(m->r) } };
 	size_t n = 2;
 	int rc;
@@ -80,23 +140,26 @@ static int send_message(struct fs1_conn *c, struct message *m, struct fs1_call *
 		v[n++] = (struct iovec){ (void *)(uintptr_t)m->path2, m->r.path2_len };
 	if (m->data_len)
 		v[n++] = (struct iovec){ (void *)(uintptr_t)m->data, m->data_len };
-	if (pthread_mutex_trylock(&c->send) != 0) {
-		fs1_let_read(c, call);
-		pthread_mutex_lock(&c->send);
-	}
-	rc = send_full(c, call, v, n);
+	rc = lock_send(&s);
+	if (rc < 0)
+		return rc;
+	rc = send_full(&s, v, n);
 	pthread_mutex_unlock(&c->send);
 	return rc;
 }
 
-static int recv_full(int fd, void *buf, size_t len)
+static int recv_full(int fd, void *buf, size_t len, uint64_t until_ms)
 {
 	char *p = buf;
 
 	while (len) {
-		ssize_t n = recv(fd, p, len, 0);
+		uint64_t now = now_ms();
+		ssize_t n;
 
-		if (n < 0 && errno == EINTR)
+		if (now >= until_ms || !fd_wait(fd, POLLIN, (int)(until_ms - now)))
+			return -ETIMEDOUT;
+		n = recv(fd, p, len, MSG_DONTWAIT);
+		if (n < 0 && (errno == EINTR || errno == EAGAIN))
 			continue;
 		if (n <= 0)
 			return n < 0 ? -errno : -ECONNRESET;
@@ -108,14 +171,15 @@ static int recv_full(int fd, void *buf, size_t len)
 
 static void timeouts(int fd, int recv_ms)
 {
-	struct timeval in = { recv_ms / 1000, recv_ms % 1000 * 1000 }, out = { .tv_sec = SEND_SECS };
+	struct timeval in = { recv_ms / 1000, recv_ms % 1000 * 1000 };
+	struct timeval out = { .tv_sec = SEND_MS / 1000 };
 
 	(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &in, sizeof(in));
 	(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &out, sizeof(out));
 }
 
 /* The peer refuses when the descriptor did not reach it: then it is on another machine. */
-static int share(struct fs1_conn *c)
+static int share(struct fs1_conn *c, uint64_t until_ms)
 {
 	struct {
 		struct fs_frame f;
@@ -130,9 +194,9 @@ static int share(struct fs1_conn *c)
 		return 0;
 	rc = fd_send_msg(c->fd, &m, sizeof(m), &fd, 1);
 	if (rc == 0)
-		rc = recv_full(c->fd, &f, sizeof(f));
+		rc = recv_full(c->fd, &f, sizeof(f), until_ms);
 	if (rc == 0)
-		rc = f.len == sizeof(rep) ? recv_full(c->fd, &rep, sizeof(rep)) : -EPROTO;
+		rc = f.len == sizeof(rep) ? recv_full(c->fd, &rep, sizeof(rep), until_ms) : -EPROTO;
 	if (rc == 0 && (!fs1_head_ok(&f, &rep) || f.tag != 1 || f.op != FILES_SHARE))
 		rc = -EPROTO;
 	if (rc < 0 || f.value < 0)
@@ -143,23 +207,24 @@ static int share(struct fs1_conn *c)
 int fs1_say_hello(struct fs1_conn *c)
 {
 	struct message m = { .f = { .op = FILES_HELLO, .tag = 1, .value = FS_VERSION } };
+	uint64_t until = now_ms() + (uint64_t)mount_patience(c->m, HELLO_MS);
 	struct files_rep rep;
 	struct fs_frame f;
 	int rc;
 
-	timeouts(c->fd, HELLO_MS);
-	rc = send_message(c, &m, NULL);
+	timeouts(c->fd, FS1_LOOK_MS);
+	rc = send_message(c, &m, NULL, NULL);
 	if (rc == 0)
-		rc = recv_full(c->fd, &f, sizeof(f));
+		rc = recv_full(c->fd, &f, sizeof(f), until);
 	if (rc == 0)
-		rc = f.len == sizeof(rep) + sizeof(c->hello) ? recv_full(c->fd, &rep, sizeof(rep)) : -EPROTO;
+		rc = f.len == sizeof(rep) + sizeof(c->hello) ?
+			recv_full(c->fd, &rep, sizeof(rep), until) : -EPROTO;
 	if (rc == 0)
-		rc = recv_full(c->fd, &c->hello, sizeof(c->hello));
+		rc = recv_full(c->fd, &c->hello, sizeof(c->hello), until);
 	if (rc == 0 && (!fs1_head_ok(&f, &rep) || f.tag != 1 || !fs1_hello_ok(&f, &rep, &c->hello)))
 		rc = -EPROTO;
 	if (rc == 0)
-		rc = share(c);
-	timeouts(c->fd, FS1_LOOK_MS);
+		rc = share(c, until);
 	if (c->hello.inflight_max < c->limit)
 		c->limit = c->hello.inflight_max;
 	return rc;
@@ -193,6 +258,7 @@ static void free_slot(struct fs1_conn *c, unsigned n)
 /* Takes the lock. waits: for the answer, at once. */
 static int claim(struct req *q, struct fs1_conn *c, struct fs1_call *call, bool waits)
 {
+	uint64_t start = now_ms(), limit = (uint64_t)mount_patience(c->m, FS1_TIMEOUT_MS);
 	struct timespec ts;
 	int rc = 0;
 
@@ -204,8 +270,9 @@ static int claim(struct req *q, struct fs1_conn *c, struct fs1_call *call, bool 
 			break;
 		if (remote_interrupted(q))
 			rc = refuse(q, EINTR, "interrupted");
-		else if (now_ms() - atomic_load(&c->heard_ms) > FS1_TIMEOUT_MS)
-			c->dead = true;
+		else if ((now_ms() - start > limit && now_ms() - atomic_load(&c->heard_ms) > limit) ||
+			now_ms() - start > limit * FS1_PATIENCE)
+			c->dead = true; /* it answers nobody */
 	}
 	if (rc == 0 && (c->dead || (c->retired && !c->busy)))
 		rc = FS1_PLAIN;
@@ -229,6 +296,7 @@ static int send_call(struct req *q, struct fs1_conn *c, struct fs1_call *call)
 {
 	struct message m = { .f = { .op = (uint16_t)call->op }, .r = call->r, .path = call->path,
 		.path2 = call->path2, .data = call->data, .data_len = call->data_len };
+	int rc;
 
 	if (counts_as_use(q))
 		m.r.flags |= FILES_USE;
@@ -239,9 +307,11 @@ static int send_call(struct req *q, struct fs1_conn *c, struct fs1_call *call)
 		m.r.length = call->op == FILES_WRITE ? m.data_len : m.r.length;
 		m.data_len = 0;
 	}
-	if (send_message(c, &m, call) == 0)
+	rc = send_message(c, &m, call, q);
+	if (rc == 0)
 		return 0;
-	fs1_drop(c);
+	if (rc != -EINTR)
+		fs1_drop(c);
 	fs1_let_read(c, call);
 	pthread_mutex_lock(&c->lock);
 	fs1_abandon(c, call);
@@ -249,7 +319,7 @@ static int send_call(struct req *q, struct fs1_conn *c, struct fs1_call *call)
 		free_slot(c, call->slot);
 	pthread_mutex_unlock(&c->lock);
 	fs1_call_fini(call);
-	return FS1_PLAIN;
+	return rc == -EINTR ? refuse(q, EINTR, "interrupted") : FS1_PLAIN;
 }
 
 static int begin(struct req *q, const char *box, struct fs1_call *call, bool waits)
@@ -264,6 +334,7 @@ static int begin(struct req *q, const char *box, struct fs1_call *call, bool wai
 	call->done = call->lost = call->filling = call->waiting = call->leads = false;
 	call->out = NULL;
 	call->out_len = call->cap = 0;
+	call->begun_ms = now_ms();
 	call->shared = call->buf && call->buf->conn == c;
 	call->epoch = atomic_load(&c->epoch);
 	call->asked = atomic_load(&c->pushes);
@@ -317,15 +388,16 @@ int fs1_send_bare(struct fs1_conn *c, enum files_op op, const struct files_req *
 
 	pthread_mutex_lock(&c->lock);
 	/* Half of the room is for those who wait. */
-	rc = c->dead ? -ECONNRESET : c->busy >= (c->limit + 1) / 2 ? -EBUSY : 0;
+	rc = c->dead || c->busy >= (c->limit + 1) / 2 ? -EBUSY : 0;
 	if (rc == 0) {
 		slot = take_slot(c, NULL, op, arg);
 		m.f.tag = c->slots[slot].tag;
 	}
 	pthread_mutex_unlock(&c->lock);
-	if (rc == 0)
-		rc = send_message(c, &m, NULL);
-	if (rc < 0 && rc != -EBUSY)
+	if (rc == -EBUSY)
+		return rc;
+	rc = send_message(c, &m, NULL, NULL);
+	if (rc < 0)
 		fs1_drop(c); /* the slots end with it */
 	return rc;
 }
@@ -337,7 +409,7 @@ static int send_quiet(struct fs1_conn *c, enum files_op op, struct files_req *r)
 	int rc;
 
 	m.r.flags |= FILES_QUIET;
-	rc = send_message(c, &m, NULL);
+	rc = send_message(c, &m, NULL, NULL);
 	if (rc < 0)
 		fs1_drop(c);
 	return rc;

@@ -11,6 +11,7 @@
 #define SLOTS FS_INFLIGHT_MAX
 #define FS1_LOOK_MS 100 /* between two looks at interrupts and deadlines */
 #define FS1_TIMEOUT_MS 10000
+#define FS1_PATIENCE 4 /* times the timeout, while the peer answers others */
 #define FS1_PIECES 24 /* of CHUNK bytes, in the shared memory of a connection */
 #define FS1_SHARES 4  /* connections of a mount that have some */
 #define FS1_ROOM (64u * 1024) /* input buffer of a connection */
@@ -65,9 +66,14 @@ struct fs1_conn {
 	bool dead;
 	bool retired; /* nobody new comes; it ends when the last answer is there */
 	uint64_t used_ms;
-	atomic_uint_fast64_t heard_ms, pushes;
+	atomic_uint_fast64_t heard_ms; /* its last answer, or a part of one */
+	atomic_uint_fast64_t pushes;
+	atomic_uint_fast64_t deaf_until_ms; /* what it watches is not asked for, and not heard */
+	bool unwatched; /* under the watches' lock: it has ended, and its watches with it */
 
 	/* the reader's own */
+	uint64_t doubt_ms;
+	unsigned doubts; /* since then */
 	struct incoming cur;
 	char in[FS1_ROOM];
 	size_t in_at, in_len;
@@ -84,10 +90,10 @@ struct fs1_box {
 struct fs1 {
 	struct mount *m;
 	pthread_mutex_t lock;
-	pthread_cond_t gone; /* a connection was freed */
+	pthread_cond_t gone; /* a connection was freed, or an attempt to open one has ended */
 	/* under lock */
 	struct fs1_box *boxes;
-	unsigned conns;
+	unsigned conns, opening;
 	bool stopping;
 	uint64_t epochs;
 	atomic_uint shares;
@@ -100,10 +106,13 @@ struct fs1_conn *fs1_get(struct req *q, const char *box); /* NULL: the plain way
 void fs1_put(struct fs1_conn *c);
 /* The connection is of no use any more: it is not given out, and its receiver ends. */
 void fs1_drop(struct fs1_conn *c);
+/* The same, for a while: its peer does not answer. */
+void fs1_shun(struct fs1_conn *c);
 
 /* fs1_conn.c */
 int fs1_say_hello(struct fs1_conn *c);
-/* Sends without a caller; `arg` comes back with the answer. 0, or -errno. */
+/* Sends without a caller; `arg` comes back with the answer. 0; -EBUSY: not sent, no answer will come;
+ * other -errno: the connection ends. */
 int fs1_send_bare(struct fs1_conn *c, enum files_op op, const struct files_req *r, const char *path,
 	uint64_t arg);
 void fs1_fail_all(struct fs1_conn *c);
@@ -137,7 +146,7 @@ int watches_new(struct mount *m, struct watches **ret);
 void watches_free(struct watches *w);
 /* From the receiver. -EPROTO: it breaks a rule. */
 int watches_push(struct fs1_conn *c, const char *buf, size_t len);
-void watches_answer(struct fs1_conn *c, uint64_t arg, int64_t value);
+int watches_answer(struct fs1_conn *c, uint64_t arg, int64_t value);
 /* The connection has ended: what it watched counts no more. */
 void watches_end(struct fs1_conn *c);
 void watches_doubt(struct fs1_conn *c);

@@ -27,7 +27,8 @@ static int take(struct fs1_conn *c, void *buf, size_t len, int flags, size_t *re
 	if (n <= 0)
 		return -ECONNRESET;
 	*ret = (size_t)n;
-	atomic_store(&c->heard_ms, now_ms());
+	if (c->cur.begun && c->cur.f.tag) /* changes are told by a peer that answers nobody, too */
+		atomic_store(&c->heard_ms, now_ms());
 	return 1;
 }
 
@@ -73,6 +74,7 @@ static int begin(struct fs1_conn *c)
 		i->push = malloc(i->r.data_len + 1); /* at most FS_PUSH_MAX */
 		return i->push ? 1 : -ENOMEM;
 	}
+	atomic_store(&c->heard_ms, now_ms());
 	pthread_mutex_lock(&c->lock);
 	if (s->tag != i->f.tag || s->op != i->f.op)
 		rc = -EPROTO;
@@ -198,15 +200,16 @@ static void fulfil(struct fs1_conn *c, struct incoming *i)
 	call->done = true;
 }
 
-static void answered(struct fs1_conn *c)
+static int answered(struct fs1_conn *c)
 {
 	struct incoming *i = &c->cur;
 	struct slot *s = &c->slots[i->f.tag % SLOTS];
 	unsigned held;
 	bool ends, orphan;
+	int rc = 0;
 
 	if (i->f.op == FILES_WATCH)
-		watches_answer(c, i->arg, i->f.value);
+		rc = watches_answer(c, i->arg, i->f.value);
 	pthread_mutex_lock(&c->lock);
 	orphan = !i->call;
 	if (i->call)
@@ -226,6 +229,7 @@ static void answered(struct fs1_conn *c)
 		fs1_drop(c);
 	if (orphan)
 		close_orphan(c, (enum files_op)i->f.op, &i->f, &i->r);
+	return rc < 0 ? rc : 1;
 }
 
 static int pushed(struct fs1_conn *c)
@@ -252,8 +256,7 @@ int fs1_step(struct fs1_conn *c, int flags)
 	c->cur.begun = false;
 	if (!c->cur.f.tag)
 		return pushed(c);
-	answered(c);
-	return 1;
+	return answered(c);
 }
 
 bool fs1_whole(const struct fs1_conn *c)

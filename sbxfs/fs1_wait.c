@@ -10,7 +10,6 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#define PATIENCE 4 /* times the timeout, while the peer answers others */
 #define CANCEL_MS 2000
 #define LEAD_MAX 256 /* frames that are not ours before we look at the clock */
 
@@ -128,14 +127,47 @@ void fs1_abandon(struct fs1_conn *c, struct fs1_call *call)
 		c->slots[call->slot].held = fs1_buf_hold(call->buf);
 }
 
-static int expired(const struct fs1_conn *c, const struct fs1_call *call, uint64_t start)
+static bool expired(const struct fs1_conn *c, const struct fs1_call *call)
 {
-	uint64_t now = now_ms(), heard = atomic_load(&c->heard_ms);
-	uint64_t limit = (uint64_t)(call->timeout_ms ? call->timeout_ms : FS1_TIMEOUT_MS);
+	uint64_t now = now_ms(), heard = atomic_load(&c->heard_ms), start = call->begun_ms;
+	uint64_t limit = (uint64_t)mount_patience(c->m, call->timeout_ms ? call->timeout_ms : FS1_TIMEOUT_MS);
 
 	if (now - start <= limit)
-		return 0;
-	return now - start > limit * PATIENCE || (heard < now && now - heard > limit);
+		return false;
+	return now - start > limit * FS1_PATIENCE || (heard < now && now - heard > limit);
+}
+
+/* Lock held: until it is done. -ETIMEDOUT, -EINTR. */
+static int await(struct req *q, struct fs1_conn *c, struct fs1_call *call)
+{
+	uint64_t look = now_ms() + FS1_LOOK_MS;
+
+	while (!call->done) {
+		if (call->leads || fs1_start_reading(c))
+			lead(c, call);
+		else
+			wait_slot(c, call);
+		if (call->done || now_ms() < look)
+			continue;
+		look = now_ms() + FS1_LOOK_MS;
+		if (expired(c, call))
+			return -ETIMEDOUT;
+		if (remote_interrupted(q))
+			return -EINTR;
+	}
+	return 0;
+}
+
+int fs1_ready(struct req *q, struct fs1_call *call)
+{
+	struct fs1_conn *c = call->conn;
+	int rc;
+
+	pthread_mutex_lock(&c->lock);
+	rc = await(q, c, call);
+	pass_on(c);
+	pthread_mutex_unlock(&c->lock);
+	return rc == -EINTR ? refuse(q, EINTR, "interrupted") : 0;
 }
 
 static int result(struct req *q, struct fs1_call *call)
@@ -156,25 +188,13 @@ static int result(struct req *q, struct fs1_call *call)
 int fs1_wait(struct req *q, struct fs1_call *call)
 {
 	struct fs1_conn *c = call->conn;
-	uint64_t start = now_ms(), look = start + FS1_LOOK_MS;
-	bool late = false;
-	int rc = 0;
+	uint64_t limit = (uint64_t)mount_patience(c->m, FS1_TIMEOUT_MS);
+	bool late;
+	int rc;
 
 	pthread_mutex_lock(&c->lock);
-	while (!call->done && rc == 0) {
-		if (call->leads || fs1_start_reading(c))
-			lead(c, call);
-		else
-			wait_slot(c, call);
-		if (call->done || now_ms() < look)
-			continue;
-		look = now_ms() + FS1_LOOK_MS;
-		late = expired(c, call, start);
-		if (late)
-			rc = -ETIMEDOUT;
-		else if (remote_interrupted(q))
-			rc = -EINTR;
-	}
+	rc = await(q, c, call);
+	late = rc == -ETIMEDOUT;
 	if (!call->done)
 		fs1_abandon(c, call);
 	if (call->done)
@@ -185,8 +205,8 @@ int fs1_wait(struct req *q, struct fs1_call *call)
 		rc = result(q, call);
 	else
 		(void)refuse(q, -rc, late ? "the sandbox does not answer" : "interrupted");
-	if (late && now_ms() - atomic_load(&c->heard_ms) > FS1_TIMEOUT_MS)
-		fs1_drop(c);
+	if (late && now_ms() - atomic_load(&c->heard_ms) > limit)
+		fs1_shun(c);
 	if (rc)
 		fs1_call_fini(call);
 	call->conn = NULL;

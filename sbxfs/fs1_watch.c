@@ -12,6 +12,9 @@
 
 #define WATCHES_MAX 16384
 #define BUCKETS 4096
+#define SAME_MAX 64     /* inodes of one object: it is one directory, seen at several places */
+#define DOUBTS_MAX 16   /* in a second: more is too much to follow */
+#define DEAF_MS 10000
 
 struct watch_entry {
 	struct watch_entry *next; /* of the bucket; of the pending ones while it has no number */
@@ -81,6 +84,38 @@ static void drop(struct watches *w, struct watch_entry *e)
 	free(e);
 }
 
+/* False: the connection has ended, and nobody would take the entry away. */
+static bool add_pending(struct watches *w, struct watch_entry *e)
+{
+	bool ok;
+
+	pthread_mutex_lock(&w->lock);
+	ok = !e->conn->unwatched;
+	if (ok) {
+		e->next = w->pending;
+		w->pending = e;
+		w->n++;
+	}
+	pthread_mutex_unlock(&w->lock);
+	return ok;
+}
+
+/* No answer will come. When the connection has ended meanwhile, that took the entry away. */
+static void take_back(struct watches *w, struct fs1_conn *c, struct watch_entry *e)
+{
+	bool ours;
+
+	pthread_mutex_lock(&w->lock);
+	ours = !c->unwatched;
+	if (ours)
+		unlist(w, e);
+	pthread_mutex_unlock(&w->lock);
+	if (!ours)
+		return;
+	inode_unref(w->m, e->dir);
+	free(e);
+}
+
 /* Once on each connection. */
 static bool first_try(struct mount *m, struct inode *dir, uint64_t epoch)
 {
@@ -112,14 +147,19 @@ static void ask(struct req *q, struct fs1_conn *c, struct inode *dir)
 	}
 	e->conn = c;
 	e->dir = dir;
-	pthread_mutex_lock(&w->lock);
-	e->next = w->pending;
-	w->pending = e;
-	w->n++;
-	pthread_mutex_unlock(&w->lock);
-	/* When it was not sent there will be no answer; when it was cut off, the end takes it. */
+	if (!add_pending(w, e)) {
+		free(e);
+		inode_unref(q->m, dir);
+		return;
+	}
+	/* When it was cut off, the end takes it. */
 	if (fs1_send_bare(c, FILES_WATCH, &r, path, (uint64_t)(uintptr_t)e) == -EBUSY)
-		drop(w, e);
+		take_back(w, c, e);
+}
+
+static bool is_deaf(struct fs1_conn *c)
+{
+	return now_ms() < atomic_load(&c->deaf_until_ms);
 }
 
 void watch_dir(struct req *q, struct inode *dir)
@@ -129,30 +169,9 @@ void watch_dir(struct req *q, struct inode *dir)
 	if (!c)
 		return;
 	if (c->hello.watch_kind == FS_WATCH_INOTIFY && (c->hello.features & FS_FEATURE_WATCH) &&
-		watches_count(q->m->fs1->watches) < WATCHES_MAX)
+		watches_count(q->m->fs1->watches) < WATCHES_MAX && !is_deaf(c))
 		ask(q, c, dir);
 	fs1_put(c);
-}
-
-void watches_answer(struct fs1_conn *c, uint64_t arg, int64_t value)
-{
-	struct watches *w = c->m->fs1->watches;
-	struct watch_entry *e = (struct watch_entry *)(uintptr_t)arg, **at;
-
-	if (value < 0) {
-		drop(w, e);
-		return;
-	}
-	trust_begin(c->m, e->dir, atomic_load(&c->epoch), atomic_fetch_add(&c->pushes, 1) + 1);
-	pthread_mutex_lock(&w->lock);
-	unlist(w, e);
-	w->n++;
-	e->id = (uint64_t)value;
-	e->answered = true;
-	at = chain(w, e->id);
-	e->next = *at;
-	*at = e;
-	pthread_mutex_unlock(&w->lock);
 }
 
 /* Lock held: what the connection watches under a number, the n-th: one object may be several inodes. */
@@ -163,6 +182,41 @@ static struct watch_entry *find(struct fs1_conn *c, uint64_t id, unsigned n)
 	while (e && (e->conn != c || e->id != id || n--))
 		e = e->next;
 	return e;
+}
+
+static bool has_room(struct fs1_conn *c, uint64_t id)
+{
+	struct watches *w = c->m->fs1->watches;
+	bool room;
+
+	pthread_mutex_lock(&w->lock);
+	room = !find(c, id, SAME_MAX - 1);
+	pthread_mutex_unlock(&w->lock);
+	return room;
+}
+
+int watches_answer(struct fs1_conn *c, uint64_t arg, int64_t value)
+{
+	struct watches *w = c->m->fs1->watches;
+	struct watch_entry *e = (struct watch_entry *)(uintptr_t)arg, **at;
+
+	if (value < 0 || is_deaf(c)) {
+		drop(w, e);
+		return 0;
+	}
+	if (!has_room(c, (uint64_t)value))
+		return -EPROTO;
+	trust_begin(c->m, e->dir, atomic_load(&c->epoch), atomic_fetch_add(&c->pushes, 1) + 1);
+	pthread_mutex_lock(&w->lock);
+	unlist(w, e);
+	w->n++;
+	e->id = (uint64_t)value;
+	e->answered = true;
+	at = chain(w, e->id);
+	e->next = *at;
+	*at = e;
+	pthread_mutex_unlock(&w->lock);
+	return 0;
 }
 
 /* The same as a directory, referenced. */
@@ -199,6 +253,54 @@ static void gone(struct fs1_conn *c, uint64_t id)
 	} while (e);
 }
 
+/* Lock held: takes out one entry of a connection, of those without a number last. */
+static struct watch_entry *take_one(struct watches *w, const struct fs1_conn *c, unsigned *bucket,
+	unsigned end)
+{
+	for (; *bucket < end; ++*bucket) {
+		struct watch_entry *e = *bucket < BUCKETS ? w->by_id[*bucket] : w->pending;
+
+		while (e && e->conn != c)
+			e = e->next;
+		if (e) {
+			unlist(w, e);
+			return e;
+		}
+	}
+	return NULL;
+}
+
+/* What it watches counts no more; `ends`: nor does what it has been asked to watch. */
+static void forget_all(struct fs1_conn *c, bool ends)
+{
+	struct watches *w = c->m->fs1->watches;
+	struct watch_entry *e;
+	unsigned bucket = 0;
+
+	do {
+		pthread_mutex_lock(&w->lock);
+		e = take_one(w, c, &bucket, ends ? BUCKETS + 1 : BUCKETS);
+		c->unwatched |= ends && !e;
+		pthread_mutex_unlock(&w->lock);
+		if (e)
+			inode_unref(c->m, e->dir);
+		free(e);
+	} while (e);
+}
+
+/* Each doubt walks through all that is known. Who loses its place all the time is not listened to for a
+ * while, and asked instead. */
+static bool too_often(struct fs1_conn *c)
+{
+	uint64_t now = now_ms();
+
+	if (now - c->doubt_ms > 1000) {
+		c->doubt_ms = now;
+		c->doubts = 0;
+	}
+	return ++c->doubts > DOUBTS_MAX;
+}
+
 /* Everything this connection told is in doubt, but its watches still stand. */
 static void doubt_all(struct fs1_conn *c)
 {
@@ -210,6 +312,10 @@ static void doubt_all(struct fs1_conn *c)
 	atomic_store(&c->epoch, ++f->epochs);
 	pthread_mutex_unlock(&f->lock);
 	trust_end(c->m, c->box, old);
+	if (too_often(c)) {
+		atomic_store(&c->deaf_until_ms, now_ms() + DEAF_MS);
+		forget_all(c, false);
+	}
 	pthread_mutex_lock(&w->lock);
 	for (unsigned b = 0; b < BUCKETS; b++)
 		for (struct watch_entry *e = w->by_id[b]; e; e = e->next)
@@ -242,41 +348,16 @@ int watches_push(struct fs1_conn *c, const char *buf, size_t len)
 	size_t at = 0;
 	int more;
 
-	while ((more = fs1_next_change(buf, len, &at, &g)) > 0)
+	if (is_deaf(c))
+		return 0;
+	while ((more = fs1_next_change(buf, len, &at, &g)) > 0 && !is_deaf(c))
 		change(c, &g, seq);
 	return more < 0 ? -EPROTO : 0;
 }
 
-/* Lock held: takes out one entry of a connection. */
-static struct watch_entry *take_one(struct watches *w, const struct fs1_conn *c, unsigned *bucket)
-{
-	for (; *bucket <= BUCKETS; ++*bucket) {
-		struct watch_entry *e = *bucket < BUCKETS ? w->by_id[*bucket] : w->pending;
-
-		while (e && e->conn != c)
-			e = e->next;
-		if (e) {
-			unlist(w, e);
-			return e;
-		}
-	}
-	return NULL;
-}
-
 void watches_end(struct fs1_conn *c)
 {
-	struct watches *w = c->m->fs1->watches;
-	struct watch_entry *e;
-	unsigned bucket = 0;
-
-	do {
-		pthread_mutex_lock(&w->lock);
-		e = take_one(w, c, &bucket);
-		pthread_mutex_unlock(&w->lock);
-		if (e)
-			inode_unref(c->m, e->dir);
-		free(e);
-	} while (e);
+	forget_all(c, true);
 	trust_end(c->m, c->box, atomic_load(&c->epoch));
 }
 

@@ -3,6 +3,7 @@
  * shown. Each gives FS1_PLAIN when it has to go the plain way. */
 #include "sbxfs/fs1_frame.h"
 #include "sbxfs/locks.h"
+#include "sbxfs/remote.h"
 #include "sbxfs/wire.h"
 
 #include <errno.h>
@@ -12,6 +13,7 @@
 #include <sys/xattr.h>
 
 #define DATA_MS 30000
+#define LISTING_MS 120000
 #define ENTRIES_MAX 4000000 /* of one listing, bad names counted: directories may be without end */
 
 static struct tree_stamp stamp_of(const struct fs1_call *c)
@@ -129,7 +131,17 @@ static int list_page(struct paging *l, const struct fs1_call *c, struct fs1_entr
 	l->total += (uint64_t)n;
 	if (rc == 0 && (more < 0 || n != c->value || l->total > ENTRIES_MAX))
 		rc = lies(l->q);
-	return rc;
+	/* An empty page that is not the last one would go on for ever. */
+	return rc == 0 && !n && !(c->rep.flags & FILES_REP_END) ? lies(l->q) : rc;
+}
+
+/* Between two pages: a directory may grow faster than it is read. */
+static int goes_on(struct req *q, uint64_t start)
+{
+	if (remote_interrupted(q))
+		return refuse(q, EINTR, "interrupted");
+	return now_ms() - start > (uint64_t)mount_patience(q->m, LISTING_MS) ?
+		refuse(q, ETIMEDOUT, "this directory does not end") : 0;
 }
 
 int frame_list(struct req *q, const char *box, const char *path, wire_entry *each, void *arg,
@@ -139,6 +151,7 @@ int frame_list(struct req *q, const char *box, const char *path, wire_entry *eac
 	struct fs1_entry *e = malloc(sizeof(*e));
 	struct fs1_call c = { .op = FILES_LIST, .path = path, .r.flags = FILES_FOLLOW,
 		.max = FILES_DATA_MAX, .timeout_ms = DATA_MS };
+	uint64_t start = now_ms();
 	bool first = true, end;
 	int rc = e ? 0 : -ENOMEM;
 
@@ -155,6 +168,8 @@ int frame_list(struct req *q, const char *box, const char *path, wire_entry *eac
 		end = !c.rep.handle || (c.rep.flags & FILES_REP_END);
 		if (rc == 0 && end && !(c.rep.flags & FILES_REP_END))
 			rc = lies(q);
+		if (rc == 0 && !end)
+			rc = goes_on(q, start);
 		if (rc && c.rep.handle)
 			(void)fs1_tell(q, box, FILES_CLOSE, c.rep.handle);
 		c.path = NULL;

@@ -1,0 +1,267 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# A peer of sbx-fs/1 that lies, and a way to the server that fails (liar.py). Every call ends, nothing is
+# believed that cannot be, what lies above the sandbox answers all the while, and when the lie ends all is
+# well without a new mount.
+
+load helper
+setup_file() {
+	fs_start
+	[ ! -s "$T/skip" ] || return 0
+	export L=$T/lm LIAR_TARGET=$T/host/secret
+	mkdir -p "$L"
+	mkdir "$M/other"
+	echo pass >"$T/word"
+	echo secret >"$T/host/secret"
+	echo truth >"$M/box/home/f"
+	echo other >"$M/other/home/f"
+	python3 tests/fs/liar.py "$T/liar" "$T/sock" "$T/word" >>"$T/log" 2>&1 3>&- &
+	echo $! >"$T/liarpid"
+	fs_wait test -S "$T/liar"
+	SBX_ENDPOINT=unix://$T/liar "$O/bin/sbxfs" -f -o timeout=2 "$L" >>"$T/fslog" 2>&1 3>&- &
+	echo $! >"$T/lpid"
+	fs_wait mountpoint -q "$L"
+}
+teardown_file() {
+	for p in lpid liarpid; do
+		[ ! -s "$T/$p" ] || kill "$(cat "$T/$p")" || true
+	done
+	[ ! -s "$T/lpid" ] || fs_wait fs_gone "$(cat "$T/lpid")" || kill -9 "$(cat "$T/lpid")"
+	for m in lm m3; do
+		! mountpoint -q "$T/$m" 2>/dev/null || fusermount3 -uz "$T/$m"
+	done
+	fs_stop
+}
+setup() {
+	fs_setup
+	LH=$L/box/fs/sandbox/home
+}
+teardown() { [ -s "$T/skip" ] || lie pass; }
+
+lie() {
+	echo "$1" >"$T/word"
+	timeout 20 sh -c "echo drop-caches > '$L/ctl'"
+}
+# within SECS COMMAND...: it ends in time, whatever it says.
+within() {
+	rc=0
+	timeout -k 1 "$@" >"$T/host/out" 2>&1 || rc=$?
+	[ $rc != 124 ] && [ $rc != 137 ] || { echo "no end: $*"; return 1; }
+}
+# What has nothing to do with the liar.
+others() {
+	[[ $(timeout 15 ls "$L") == *stats* ]]
+	same "$(timeout 15 cat "$M/box/home/f")" truth
+	same "$(timeout 15 cat "$L/box/state")" running
+}
+# The mount lives, and has not grown without bound.
+sound() {
+	others
+	[ "$(awk '/^VmRSS/ { print int($2 / 1024) }' "/proc/$(cat "$T/lpid")/status")" -lt 900 ]
+}
+# The truth again, by the same mount.
+healed() {
+	lie pass
+	fs_wait sh -c "[ \"\$(cat '$LH/f')\" = truth ]"
+	sound
+}
+names() { python3 -c 'import os, sys; print(sorted(os.listdir(sys.argv[1].encode())))' "$1"; }
+
+@test "names that no directory can hold are left out, all others are shown" {
+	lie names
+	same "$(names "$LH")" "[b'\\x01\\x1b[31m\\x7f', b'new\\nline', b'$(printf 'n%.0s' $(seq 255))', b'\\xff\\xfebad']"
+	healed
+}
+
+@test "special files are shown and cannot be opened as such; set-id bits mean nothing" {
+	grep " $L " /proc/self/mountinfo | grep -q 'nosuid,nodev'
+	lie types
+	same "$(cd "$LH"; stat -c %F fifo sock chr blk)" \
+		"$(printf 'fifo\nsocket\ncharacter special file\nblock special file')"
+	same "$(stat -c %a "$LH/setid")" 755
+	[ ! -e "$LH/none" ]
+	refused "Permission denied" timeout 10 cat "$LH/chr"
+	refused "Permission denied" timeout 10 cat "$LH/blk"
+	refused "No such device or address" timeout 10 cat "$LH/sock"
+	# The host's own pipe, as on NFS: whoever waits for it can be interrupted.
+	timeout -k 1 1 cat "$LH/fifo" || same $? 124
+	healed
+}
+
+@test "links never lead out of the tree, however they are made" {
+	lie links
+	for l in abs rel; do
+		refused "" timeout 10 cat "$LH/$l"
+		[[ $(readlink "$LH/$l") == ..* ]]
+		[[ $(realpath -m "$LH/$l") == "$L"/box/fs/* ]]
+	done
+	for l in long nul none; do within 15 cat "$LH/$l"; done
+	within 15 ls -lL "$LH"
+	healed
+}
+
+@test "a directory that is within itself: walks end" {
+	lie loop
+	within 60 find "$LH" -maxdepth 60
+	within 60 ls -R "$LH"
+	healed
+}
+
+@test "a directory without an end, and one of empty pages" {
+	lie empty
+	refused "Protocol error" timeout 20 ls "$LH"
+	lie endless
+	within 60 ls -f "$LH"
+	[ $rc != 0 ]
+	healed
+}
+
+@test "sizes that are none, and that change under the reader" {
+	lie size63
+	refused "Protocol error" timeout 20 stat "$LH/f"
+	lie size62
+	same "$(timeout 20 stat -c %s "$LH/f")" 9223372036854775807
+	same "$(timeout 20 head -c 5 "$LH/f")" "a lie"
+	within 30 cat "$LH/f"
+	lie grows
+	for _ in 1 2 3 4 5; do within 30 cat "$LH/f"; done
+	healed
+}
+
+@test "an answer that breaks a rule ends the connection, and the plain way tells the truth" {
+	for w in tag slot op flags short more huge close version cap; do
+		lie $w
+		same "$w $(timeout 30 cat "$LH/f")" "$w truth"
+		others
+	done
+	healed
+}
+
+@test "an answer that is well formed and impossible is an error or nothing" {
+	while read -r w want; do
+		lie "$w"
+		got=$(timeout 40 cat "$LH/f" 2>&1) || true
+		[[ $got =~ $want ]] || { echo "$w: $got"; false; }
+		others
+	done <<-'ROWS'
+		errno Input/output.error
+		enosys not.supported
+		eintr Input/output.error
+		handle Stale
+		long Stale|truth
+		greedy a.lie
+		same a.lie
+	ROWS
+	lie count
+	refused "Protocol error" timeout 20 ls "$LH"
+	lie twice
+	within 60 ls -lR "$LH"
+	healed
+}
+
+@test "a hello that drips, answers that drip" {
+	lie hello
+	within 15 cat "$LH/f"
+	same "$(cat "$T/host/out")" truth
+	lie drip
+	within 30 cat "$LH/f"
+	[[ $(cat "$T/host/out") == "a lie"* || $(cat "$T/host/out") == truth ]]
+	healed
+}
+
+@test "no answers, or only changes without end: all calls end, can be killed, and others are served" {
+	for w in silent flood flood2; do
+		lie $w
+		for i in $(seq 60); do timeout -k 1 60 stat "$LH/f" >/dev/null 2>&1 & done
+		stat "$LH/f" >/dev/null 2>&1 &
+		k=$!
+		sleep 1.5
+		others
+		kill -9 $k 2>/dev/null || true
+		fs_wait fs_gone $k
+		for j in $(jobs -p); do
+			wait "$j" || same "$w $(($? == 124 || $? == 137))" "$w 0"
+		done
+		others
+	done
+	healed
+}
+
+@test "a peer that stops reading: the writer is told, and can be killed" {
+	lie true
+	cat >"$T/host/w.py" <<-'PY'
+		import os, sys
+		f = os.open(sys.argv[1], os.O_WRONLY)
+		os.write(f, b"x" * (1 << 20))
+		open(sys.argv[2], "w").write("stop")
+		def told(call, *args):
+		    try: call(*args)
+		    except OSError as e: print("told", e.errno, flush=True); return True
+		    return False
+		if not any(told(os.write, f, b"y" * (1 << 20)) for _ in range(40)):
+		    told(os.fsync, f) or told(os.close, f) or print("not told")
+	PY
+	within 60 python3 "$T/host/w.py" "$LH/f" "$T/word"
+	[[ $(cat "$T/host/out") == *told\ [0-9]* ]]
+	lie true
+	python3 "$T/host/w.py" "$LH/f" "$T/word" &
+	k=$!
+	fs_wait grep -q stop "$T/word"
+	sleep 1.5
+	kill -9 $k 2>/dev/null || true
+	fs_wait fs_gone $k
+	healed
+}
+
+@test "a server that takes ever so little of a write: told by fsync and by close, once each" {
+	lie part
+	timeout 60 python3 - "$LH/f" <<-'PY'
+		import errno, os, sys
+		f = os.open(sys.argv[1], os.O_WRONLY)
+		def told(call, *args):
+		    try: call(*args)
+		    except OSError as e: return e.errno
+		    return 0
+		os.write(f, b"x")
+		assert told(os.write, f, b"y" * 100000) == 0
+		assert told(os.fsync, f) == errno.EIO
+		assert told(os.fsync, f) == 0
+		assert told(os.write, f, b"z") == errno.EIO
+		assert told(os.close, f) == errno.EIO
+	PY
+	healed
+}
+
+@test "an unreachable server: each call ends, the top answers, open files go on, nothing is mounted anew" {
+	for proto in auto http; do
+		mkdir -p "$T/m3"
+		SBX_ENDPOINT=unix://$T/liar "$O/bin/sbxfs" -o "timeout=1,proto=$proto" "$T/m3"
+		fs_wait mountpoint -q "$T/m3"
+		R=$T/m3/box/home
+		echo keep >"$M/box/home/keep"
+		exec 5<"$R/keep" 6>"$R/out"
+		echo one >&6
+		lie hold
+		s=$SECONDS
+		while [ $((SECONDS - s)) -lt "${TROUBLE_SECS:-4}" ]; do
+			within 15 cat "$R/keep"
+			within 15 sh -c "echo x > '$R/x'"
+			[[ $(timeout 5 ls "$T/m3") == *stats* ]]
+		done
+		refused "Host is down" cat "$T/m3/box/state"
+		echo pass >"$T/word"
+		fs_wait sh -c "[ \"\$(cat '$R/keep')\" = keep ]"
+		same "$(cat <&5)" keep
+		echo two >&6
+		exec 5<&- 6>&-
+		same "$(cat "$M/box/home/out")" "$(printf 'one\ntwo')"
+		lie slow
+		same "$(timeout 30 cat "$R/keep")" keep
+		lie cut
+		within 20 cat "$R/keep"
+		lie pass
+		fs_wait sh -c "[ \"\$(cat '$R/keep')\" = keep ]"
+		fusermount3 -u "$T/m3"
+	done
+	healed
+}
