@@ -172,6 +172,11 @@ bool again_lookup(struct req *q, struct inode *dir, const char *name)
 	if (rc < 0)
 		clear(g, p);
 	pthread_mutex_unlock(&g->lock);
+	if (rc == -ENOENT) {
+		link_remove(q->m, dir, name);
+		req_fail(q, rc);
+		return true;
+	}
 	if (rc < 0) {
 		memset(&q->err, 0, sizeof(q->err)); /* the plain question is still to be asked */
 		return false;
