@@ -356,6 +356,7 @@ static void a_snapshot_keeps_what_files_are(void **state)
 	mark_file(b);
 	/* Deletions and a folder of the layer below under another name need guest root. */
 	assert_int_equal(as_guest_root(b, "rm /etc/profile && mv /etc/ssl /etc/tls", out, sizeof(out)), 0);
+	spooled_free(&before);
 	box_run(b, look, &before);
 	assert_non_null(strstr(before.out[0], "linked"));
 	assert_non_null(strstr(before.out[0], "sparse"));
