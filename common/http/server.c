@@ -13,8 +13,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 int64_t http_now_ms(void)
 {
@@ -156,6 +158,10 @@ static void conn_tls(struct conn *c, struct MHD_Connection *mhd)
 	}
 }
 
+#define SPARED_MAX 16
+#define SPARED_MS  1000
+#define YOUNG_MS   1000
+#define PAUSE_US   1000
 static unsigned rank(const struct conn *c, int turn)
 {
 	return (turn == TURN_ANSWER ? 2 : 0) + (c->served ? 1 : 0);
@@ -181,16 +187,29 @@ static struct conn *least_needed(struct http_server *s, int *ret_turn)
 	return best;
 }
 
-/* Lock held. Makes a place; false when every connection works. */
-static bool evict_one(struct http_server *s)
+/* It has said something; only its thread had no time yet. */
+static bool has_unread(const struct conn *c)
+{
+	int n = 0;
+
+	return ioctl(c->fd, FIONREAD, &n) == 0 && n > 0;
+}
+
+/* Lock held. Makes a place; false when every connection works. *ret_young: of one that came just now. */
+static bool evict_one(struct http_server *s, bool *ret_young)
 {
 	struct conn *c;
-	int turn;
+	int turn, spared = 0;
 
 	while ((c = least_needed(s, &turn))) {
+		if (turn == TURN_HEADER && spared++ < SPARED_MAX && has_unread(c)) {
+			c->deadline_ms += SPARED_MS;
+			continue;
+		}
 		if (!atomic_compare_exchange_strong(&c->turn, &turn, TURN_EVICTED))
 			continue; /* it has got going just now */
 		s->evicted++;
+		*ret_young = c->deadline_ms - s->conf.header_timeout_ms > http_now_ms() - YOUNG_MS;
 		if (turn == TURN_HEADER && !c->served)
 			conn_turn_away(c);
 		shutdown(c->fd, SHUT_RDWR);
@@ -202,13 +221,15 @@ static bool evict_one(struct http_server *s)
 static void conn_started(struct http_server *s, struct MHD_Connection *mhd, void **ctx)
 {
 	struct conn *c = conn_new(s, mhd);
+	bool young = false;
 
 	*ctx = c;
 	if (!c)
 		return;
 	conn_tls(c, mhd);
 	pthread_mutex_lock(&s->lock);
-	c->over_limit = ++s->nconns - s->evicted > s->conf.max_connections && !evict_one(s);
+	c->over_limit = ++s->nconns - s->evicted > s->conf.max_connections &&
+			!evict_one(s, &young);
 	c->next = s->conns;
 	if (c->next)
 		c->next->prev = c;
@@ -216,6 +237,8 @@ static void conn_started(struct http_server *s, struct MHD_Connection *mhd, void
 		pthread_cond_broadcast(&s->changed);
 	s->conns = c;
 	pthread_mutex_unlock(&s->lock);
+	if (young) /* so many come that none would have time to ask for something */
+		usleep(PAUSE_US);
 }
 
 static void conn_closed(struct http_server *s, struct conn *c)

@@ -5,7 +5,7 @@
 load power
 
 setup() {
-	CUTS=6
+	CUTS=${POWER_CUTS:-6}
 	power_setup
 }
 teardown() { power_teardown; }
@@ -16,11 +16,11 @@ teardown() { power_teardown; }
 }
 
 @test "power loss: what was answered is there, an image for each disk" {
-	CUTS=4
+	CUTS=${POWER_CUTS:-4}
 	SBX_DISK_PROVIDER=loop power_loss 3 mkfs.ext4 -q -F -E nodiscard
 }
 
 @test "power loss: during the first start" {
-	CUTS=3
+	CUTS=${POWER_CUTS:-3}
 	power_loss_at_first_start
 }
