@@ -298,16 +298,26 @@ void listings_tidy(struct mount *m)
 	} while (old);
 }
 
-bool listing_wanted(struct inode *dir)
+void listing_missed(struct inode *dir)
 {
 	uint64_t now = now_ms();
-	bool many;
 
 	pthread_mutex_lock(&dir->tree_lock);
 	if (now - dir->looks_ms > CLOSE_MS)
 		dir->looks = 0;
 	dir->looks_ms = now;
-	many = ++dir->looks % CLOSE_COUNT == 0;
+	dir->looks++;
+	pthread_mutex_unlock(&dir->tree_lock);
+}
+
+bool listing_wanted(struct inode *dir)
+{
+	bool many;
+
+	pthread_mutex_lock(&dir->tree_lock);
+	many = dir->looks >= CLOSE_COUNT && now_ms() - dir->looks_ms <= CLOSE_MS;
+	if (many)
+		dir->looks = 0;
 	pthread_mutex_unlock(&dir->tree_lock);
 	return many;
 }

@@ -52,7 +52,10 @@ void listing_keep(struct inode *dir, struct listing *l);
 void listing_drop(struct mount *m, struct inode *dir);
 /* Gives back what nobody has used for long. */
 void listings_tidy(struct mount *m);
-/* Counts a lookup; true when there were so many just now that a listing is cheaper. */
+/* A name that is there had to be asked for. */
+void listing_missed(struct inode *dir);
+/* There were so many just now that a listing is cheaper. What is not there does not count: who makes
+ * many files asks for each name once, and what he makes changes the listing. */
 bool listing_wanted(struct inode *dir);
 
 #endif

@@ -175,7 +175,7 @@ static int run(struct fuse_args *args, const struct options *o, struct sbx *sbx)
 		fuse_remove_signal_handlers(se);
 	}
 	/* Before the session goes. A thread that the kernel still holds ends with the program. */
-	if (!notifier_stop(m.notifier))
+	if (!notifier_stop(m.top_notifier) || !notifier_stop(m.notifier))
 		return rc;
 	fuse_session_destroy(se);
 	if (m.inodes)

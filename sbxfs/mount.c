@@ -2,6 +2,7 @@
 /* The parts of a mount, made and taken down in order. */
 #include "sbxfs/mount.h"
 
+#include "sbxfs/belief.h"
 #include "sbxfs/box.h"
 #include "sbxfs/draft.h"
 #include "sbxfs/errlog.h"
@@ -35,6 +36,7 @@ uint64_t now_ms(void)
 void mount_touch(struct mount *m)
 {
 	atomic_fetch_add(&m->gen, 1);
+	belief_end(m);
 }
 
 int mount_patience(const struct mount *m, int ms)
@@ -94,6 +96,8 @@ int mount_init(struct mount *m, const struct options *opt, struct sbx *sbx)
 	if (rc == 0)
 		rc = notifier_new(m, &m->notifier);
 	if (rc == 0)
+		rc = notifier_new(m, &m->top_notifier);
+	if (rc == 0)
 		rc = fs1_new(m, &m->fs1);
 	if (rc == 0)
 		rc = lock_waits_new(m, &m->lock_waits);
@@ -135,6 +139,7 @@ void mount_fini(struct mount *m)
 	lock_waits_free(m->lock_waits);
 	agains_free(m->agains);
 	notifier_free(m->notifier);
+	notifier_free(m->top_notifier);
 	watch_free(m->watch);
 	ports_free(m->ports);
 	snaps_free(m->snaps);

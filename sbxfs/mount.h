@@ -60,6 +60,14 @@ struct options {
 };
 
 #define DEADLINE_SECS 10
+#define BELIEFS 128
+/* A name that the kernel may believe (belief.c). */
+struct belief {
+	fuse_ino_t dir;
+	char name[128];
+	uint64_t until_ms; /* 0: none */
+};
+
 #define CHUNKS_MAX 64
 #define CHUNK (1024u * 1024)
 
@@ -81,7 +89,7 @@ struct mount {
 	struct fs1 *fs1;
 	struct lock_waits *lock_waits;
 	struct agains *agains;
-	struct notifier *notifier;
+	struct notifier *notifier, *top_notifier;
 	struct timespec started;
 	char client[40]; /* names this mount to the server, so that its handles live */
 
@@ -100,6 +108,7 @@ struct mount {
 	atomic_uint own[256];
 	/* Pieces of 1 MiB that read-ahead and late writes hold, at most CHUNKS_MAX. */
 	atomic_uint chunks;
+	atomic_size_t inline_bytes; /* that came with opens, of all open files */
 	/* Directories at one moment (listing.h). */
 	struct {
 		atomic_size_t entries; /* of all there are */
@@ -119,6 +128,7 @@ struct mount {
 	json_t *caps;           /* body of GET /v1/capabilities; NULL: not read yet */
 	bool has_cap[CAP_COUNT];
 	char instance[40];
+	struct belief beliefs[BELIEFS];
 	bool down, probing;
 	uint64_t down_until_ms, down_step_ms;
 };

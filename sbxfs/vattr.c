@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Attributes and entries of the files that we make ourselves. */
+#include "sbxfs/belief.h"
 #include "sbxfs/ops.h"
 #include "sbxfs/remote.h"
 
@@ -101,6 +102,7 @@ int virtual_entry(struct req *q, const struct inode *dir, const char *name, stru
 	struct fuse_entry_param *e)
 {
 	struct spot d = inode_spot(dir), s;
+	struct doubt since = belief_now(q->m);
 	struct found f;
 	int rc;
 
@@ -118,7 +120,8 @@ int virtual_entry(struct req *q, const struct inode *dir, const char *name, stru
 		return rc;
 	memset(e, 0, sizeof(*e));
 	virtual_attr(q, *ret, &e->attr);
-	e->entry_timeout = entry_secs(f.node);
+	e->entry_timeout = f.node->id == N_BOX || f.node->id == N_FS ?
+		belief_secs(q->m, dir, name, since) : entry_secs(f.node);
 	e->attr_timeout = attr_secs(f.node);
 	return 0;
 }

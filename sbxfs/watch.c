@@ -4,6 +4,7 @@
  * or cut without anybody seeing something wrong. */
 #include "sbxfs/watch.h"
 
+#include "sbxfs/belief.h"
 #include "sbxfs/box.h"
 #include "sbxfs/ports.h"
 #include "sbxfs/remote.h"
@@ -63,9 +64,11 @@ void watch_line(struct mount *m, const char *line, size_t len)
 	if (op && !strcmp(op, "synced")) {
 		atomic_fetch_add(&m->list_gen, 1);
 		atomic_store(&m->watched, true);
+		belief_end(m);
 	} else if (op && (!strcmp(op, "put") || !strcmp(op, "gone"))) {
 		if (atomic_load(&m->watched))
 			atomic_fetch_add(&m->list_gen, 1);
+		belief_end(m);
 		if (id && !box_is_live(box))
 			ports_forget_box(m, id);
 	}
@@ -102,6 +105,7 @@ static void follow(struct watch *w)
 	if (!remote_is_down(w->m) && remote_has(&q, CAP_LIST_WATCH))
 		(void)remote_send(&q, "GET", sbx_path("/v1/sandboxes?watch=1"), &r, &resp);
 	atomic_store(&w->m->watched, false);
+	belief_end(w->m);
 	txt_fini(&s.line);
 }
 

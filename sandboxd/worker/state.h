@@ -65,7 +65,9 @@ struct stream {
 	size_t shared_len;
 	pthread_mutex_t send;    /* writing to fd, reading ino, the two below */
 	int ino;                 /* inotify; -1 before the first WATCH; atomic */
-	bool greeted;            /* of the thread that reads */
+	bool greeted;            /* of the thread that reads, and the two below */
+	bool holds;              /* it tells of changes itself */
+	int64_t slow_until_ms;   /* reads had to wait for a disk */
 	int last_wd;
 	/* under worker.streams_lock */
 	pthread_cond_t done; /* a request was answered */

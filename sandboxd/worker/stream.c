@@ -15,11 +15,14 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #define LARGE       (256 * 1024)
 #define AT_ONCE     64 /* quick requests that one thread serves in a row */
 #define QUICK_BYTES 65536
+#define SLOW_US     300   /* a read from memory takes less ... */
+#define SLOW_MS     20    /* ... and so long the next ones are handed over */
 #define STAY_MS     5
 #define STAY_MAX    2 /* threads inside of all streams, of which one may stay */
 
@@ -226,10 +229,13 @@ static struct turn *take_turn(struct stream *s, const struct job *j)
 	return t;
 }
 
-/* Names and attributes come from memory nearly always: handing the reading over would cost more. */
-static bool is_quick(const struct job *j)
+/* Names and attributes come from memory nearly always: handing the reading over would cost more. The
+ * same is true of short reads, until one had to wait for a disk. */
+static bool is_quick(const struct stream *s, const struct job *j)
 {
 	switch (j->f.op) {
+	case FILES_READ:
+		return j->q.length <= QUICK_BYTES && now_ms() >= s->slow_until_ms;
 	case FILES_STAT:
 	case FILES_OPEN:
 	case FILES_CLOSE:
@@ -248,6 +254,30 @@ static bool is_quick(const struct job *j)
 	}
 }
 
+/* Who serves request after request tells of changes with its answers: nobody else is woken for them. Only
+ * by the one that reads. */
+static void hold_changes(struct worker *w, struct stream *s, bool hold)
+{
+	struct epoll_event ev = { .events = EPOLLONESHOT };
+	int ino = __atomic_load_n(&s->ino, __ATOMIC_RELAXED);
+
+	if (ino < 0 || hold == s->holds)
+		return;
+	s->holds = hold;
+	if (hold)
+		(void)epoll_ctl(w->epoll_fd, EPOLL_CTL_MOD, ino, &ev);
+	else
+		(void)wait_for(w, EPOLL_CTL_MOD, ino, EVENT_CHANGES, s);
+}
+
+static int64_t now_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
+}
+
 /* *ret_reads: the caller is still the one that reads. The first ordered request that waits lets
  * others pass; a second one does not, or all threads of the stream would wait for one handle. */
 static struct turn *wait_turn(
@@ -260,7 +290,9 @@ static struct turn *wait_turn(
 	t = take_turn(s, j);
 	waits = (j->q.flags & FILES_ORDERED) && must_wait(s, t);
 	stops = waits && s->queued;
-	*ret_reads = !waits && is_quick(j);
+	*ret_reads = !waits && is_quick(s, j);
+	if (!*ret_reads)
+		hold_changes(w, s, false);
 	if (!stops && !*ret_reads)
 		read_on(w, s);
 	s->queued += waits;
@@ -320,11 +352,13 @@ static bool carry_out(struct worker *w, struct stream *s, struct job *j)
 {
 	bool reads;
 	struct turn *t = wait_turn(w, s, j, &reads);
-	int64_t value;
+	int64_t value, start = now_us();
 
 	if (j->q.flags & FILES_USE)
 		__atomic_add_fetch(&w->uses, 1, __ATOMIC_RELAXED);
 	value = job_run(j);
+	if (reads && j->f.op == FILES_READ && now_us() - start > SLOW_US)
+		s->slow_until_ms = now_ms() + SLOW_MS;
 	if (!(is_quiet(j) || reply(w, s, j, value)))
 		cut(w, s);
 	end_turn(w, s, t);
@@ -352,26 +386,47 @@ static bool serve_one(struct worker *w, struct stream *s, struct buffers *b)
 	return reads;
 }
 
+static bool drain(struct worker *w, struct stream *s)
+{
+	bool ok;
+
+	pthread_mutex_lock(&s->send);
+	ok = watch_drain(w, s);
+	pthread_mutex_unlock(&s->send);
+	if (!ok)
+		cut(w, s);
+	return ok;
+}
+
 /* Who is asked one thing is asked the next one soon: while threads are free, one stays and is woken by
  * the request itself. */
 static bool comes(struct worker *w, struct stream *s)
 {
+	struct pollfd p[2] = { { .fd = s->fd, .events = POLLIN }, { .fd = -1, .events = POLLIN } };
+	int n, most = AT_ONCE; /* a guest that changes things all the while does not keep us */
 	bool free;
 
-	pthread_mutex_lock(&w->streams_lock);
-	free = w->inside <= STAY_MAX;
-	pthread_mutex_unlock(&w->streams_lock);
-	return fd_wait(s->fd, POLLIN, free ? STAY_MS : 0);
+	if (s->holds)
+		p[1].fd = __atomic_load_n(&s->ino, __ATOMIC_RELAXED);
+	do {
+		pthread_mutex_lock(&w->streams_lock);
+		free = w->inside <= STAY_MAX;
+		pthread_mutex_unlock(&w->streams_lock);
+		n = poll(p, 2, free ? STAY_MS : 0);
+	} while ((n < 0 && errno == EINTR) || (n > 0 && !p[0].revents && most-- && drain(w, s)));
+	return n > 0 && p[0].revents;
 }
 
 static void serve(struct worker *w, struct stream *s, struct buffers *b)
 {
+	hold_changes(w, s, true);
 	for (int i = 0; i < AT_ONCE; i++) {
 		if (!serve_one(w, s, b))
 			return;
 		if (!comes(w, s))
 			break;
 	}
+	hold_changes(w, s, false);
 	pthread_mutex_lock(&w->streams_lock);
 	read_on(w, s);
 	pthread_mutex_unlock(&w->streams_lock);

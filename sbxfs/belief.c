@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/* Names of sandboxes, and of `fs` in them, that the kernel may believe for a second. They stand in every
+ * path, and asking for them each time would cost more than what the path leads to. While the server tells
+ * of changes the kernel is told at once that it may not believe any more. */
+#include "sbxfs/belief.h"
+
+#include "sbxfs/inode.h"
+#include "sbxfs/nodes.h"
+#include "sbxfs/trust.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct doubt belief_now(struct mount *m)
+{
+	return (struct doubt){ atomic_load(&m->gen), atomic_load(&m->list_gen) };
+}
+
+static bool is_new(const struct belief *b, fuse_ino_t dir, const char *name, uint64_t now)
+{
+	return b->until_ms <= now || (b->dir == dir && !strcmp(b->name, name));
+}
+
+double belief_secs(struct mount *m, const struct inode *dir, const char *name, struct doubt since)
+{
+	fuse_ino_t ino = inode_nodeid(m, dir);
+	uint64_t now = now_ms();
+	struct belief *b = NULL;
+	struct doubt is;
+
+	if (!atomic_load(&m->watched) || strlen(name) >= sizeof(b->name) || m->opt.cache == CACHE_STRICT)
+		return 0;
+	pthread_mutex_lock(&m->lock);
+	for (size_t n = 0; n < BELIEFS && !b; n++)
+		if (is_new(&m->beliefs[n], ino, name, now))
+			b = &m->beliefs[n];
+	is = belief_now(m);
+	if (b && is.gen == since.gen && is.list_gen == since.list_gen) {
+		b->dir = ino;
+		(void)snprintf(b->name, sizeof(b->name), "%s", name);
+		b->until_ms = now + (uint64_t)(TRUST_SECS * 1000) + 1;
+	} else {
+		b = NULL;
+	}
+	pthread_mutex_unlock(&m->lock);
+	return b ? TRUST_SECS : 0;
+}
+
+void belief_end(struct mount *m)
+{
+	uint64_t now = now_ms();
+
+	pthread_mutex_lock(&m->lock);
+	for (size_t n = 0; n < BELIEFS; n++) {
+		struct belief *b = &m->beliefs[n];
+
+		if (b->until_ms > now)
+			notify_top(m, b->dir, b->name);
+		b->until_ms = 0;
+	}
+	pthread_mutex_unlock(&m->lock);
+}
