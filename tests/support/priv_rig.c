@@ -43,7 +43,7 @@ static void exec_broker(const struct priv_rig *r, int sock)
 	if (r->trace)
 		execlp("strace", "strace", "-D", "-f", "-y", "-s", "256", "-o", r->trace, "-e",
 			"trace=%file,mount,umount2,move_mount,fsopen,fsmount,open_tree,mknodat,"
-			"fchmod,fchown,ftruncate",
+			"fchmod,fchown,ftruncate,pivot_root,setns,clone,clone3,fork,vfork",
 			program, guest_rig_libexec(), state, uid, uid, "-", NULL);
 	else
 		execl(program, "sbx-priv", guest_rig_libexec(), state, uid, uid, "-", NULL);
