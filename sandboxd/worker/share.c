@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory that a client on the same machine gives for the data of its reads and writes: the kernel then
- * copies it once between file and client. Only system calls touch it here, never our own code: so what
- * the client does to it meanwhile is an error of a call at worst. That it is sealed against shrinking is
- * looked at all the same. */
+/* Memory that a client on the same machine gives for the data of its reads and writes: the kernel
+ * then copies it once between file and client. Only system calls touch it here, never our own code:
+ * so what the client does to it meanwhile is an error of a call at worst. That it is sealed against
+ * shrinking is looked at all the same. */
 #include "sandboxd/worker/state.h"
 
 #include <errno.h>
@@ -31,7 +31,8 @@ int64_t op_share(struct job *j)
 	uint64_t len = j->q.length;
 	void *p;
 
-	if (s->shared || j->fd < 0 || !len || len > FS_SHARED_MAX || len % PAGE || !is_fit(j->fd, len))
+	if (s->shared || j->fd < 0 || !len || len > FS_SHARED_MAX || len % PAGE ||
+		!is_fit(j->fd, len))
 		return -EINVAL;
 	p = mmap(NULL, (size_t)len, PROT_READ | PROT_WRITE, MAP_SHARED, j->fd, 0);
 	if (p == MAP_FAILED)
@@ -46,7 +47,8 @@ char *share_at(const struct job *j, size_t len)
 	const struct stream *s = j->stream;
 	uint64_t at = j->q.offset2;
 
-	return s && s->shared && len <= s->shared_len && at <= s->shared_len - len ? s->shared + at : NULL;
+	return s && s->shared && len <= s->shared_len && at <= s->shared_len - len ? s->shared + at
+										   : NULL;
 }
 
 void share_end(struct stream *s)

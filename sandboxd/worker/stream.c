@@ -21,8 +21,8 @@
 #define LARGE       (256 * 1024)
 #define AT_ONCE     64 /* quick requests that one thread serves in a row */
 #define QUICK_BYTES 65536
-#define SLOW_US     300   /* a read from memory takes less ... */
-#define SLOW_MS     20    /* ... and so long the next ones are handed over */
+#define SLOW_US     300 /* a read from memory takes less ... */
+#define SLOW_MS     20  /* ... and so long the next ones are handed over */
 #define STAY_MS     5
 #define STAY_MAX    2 /* threads inside of all streams, of which one may stay */
 
@@ -229,8 +229,8 @@ static struct turn *take_turn(struct stream *s, const struct job *j)
 	return t;
 }
 
-/* Names and attributes come from memory nearly always: handing the reading over would cost more. The
- * same is true of short reads, until one had to wait for a disk. */
+/* Names and attributes come from memory nearly always: handing the reading over would cost more.
+ * The same is true of short reads, until one had to wait for a disk. */
 static bool is_quick(const struct stream *s, const struct job *j)
 {
 	switch (j->f.op) {
@@ -254,8 +254,8 @@ static bool is_quick(const struct stream *s, const struct job *j)
 	}
 }
 
-/* Who serves request after request tells of changes with its answers: nobody else is woken for them. Only
- * by the one that reads. */
+/* Who serves request after request tells of changes with its answers: nobody else is woken for
+ * them. Only by the one that reads. */
 static void hold_changes(struct worker *w, struct stream *s, bool hold)
 {
 	struct epoll_event ev = { .events = EPOLLONESHOT };
@@ -398,8 +398,8 @@ static bool drain(struct worker *w, struct stream *s)
 	return ok;
 }
 
-/* Who is asked one thing is asked the next one soon: while threads are free, one stays and is woken by
- * the request itself. */
+/* Who is asked one thing is asked the next one soon: while threads are free, one stays and is woken
+ * by the request itself. */
 static bool comes(struct worker *w, struct stream *s)
 {
 	struct pollfd p[2] = { { .fd = s->fd, .events = POLLIN }, { .fd = -1, .events = POLLIN } };
@@ -481,8 +481,8 @@ void stream_event(struct worker *w, uint64_t data, struct buffers *b)
 	leave(w, s);
 }
 
-/* Only one at a time, and only where there is room: a client that reads nothing holds no more threads
- * by being told. */
+/* Only one at a time, and only where there is room: a client that reads nothing holds no more
+ * threads by being told. */
 int stream_push_begin(struct worker *w, unsigned slot, uint32_t gen, struct stream **ret)
 {
 	struct stream *s;
