@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INLINE_MS 1000
+#define INLINE_MS  1000
+#define INLINE_MAX (16u * 1024 * 1024) /* of all open files; beyond it opens bring no bytes */
 
 static struct tree_file *file_of(struct handle *h)
 {
@@ -35,6 +36,14 @@ bool tree_any_handle(struct inode *i, bool writes, char out[24])
 	return f != NULL;
 }
 
+void tree_inline_drop(struct mount *m, struct tree_file *f)
+{
+	if (f->inl)
+		atomic_fetch_sub(&m->inline_bytes, f->inl_len);
+	free(f->inl);
+	f->inl = NULL;
+}
+
 void tree_file_put(struct mount *m, struct tree_file *f)
 {
 	struct inode *i = f->h->inode;
@@ -48,7 +57,7 @@ void tree_file_put(struct mount *m, struct tree_file *f)
 	ahead_drop(m, f);
 	handle_free(m, f->h);
 	pthread_mutex_destroy(&f->lock);
-	free(f->inl);
+	tree_inline_drop(m, f);
 	fs1_buf_free(&f->buf);
 	free(f);
 }
@@ -188,7 +197,7 @@ void tree_open(struct req *q, struct inode *i, struct fuse_file_info *fi)
 	bool same;
 	unsigned changes = tree_changes_of(i);
 	int how = 0;
-	size_t want = inline_want(i, fi->flags, &how);
+	size_t want = atomic_load(&q->m->inline_bytes) < INLINE_MAX ? inline_want(i, fi->flags, &how) : 0;
 	struct tree_file *f;
 	size_t len = 0;
 	char *data = NULL;
@@ -230,6 +239,8 @@ void tree_open(struct req *q, struct inode *i, struct fuse_file_info *fi)
 	}
 	f->inl = data;
 	f->inl_len = len;
+	if (data)
+		atomic_fetch_add(&q->m->inline_bytes, len);
 	f->inl_all = (off_t)len >= a.st.st_size;
 	f->inl_ms = now_ms();
 	same = same_version(i, &a, changes, &f->inl_contents);
@@ -346,8 +357,7 @@ static bool read_inline(struct req *q, struct tree_file *f, size_t size, off_t o
 		n = at < f->inl_len ? f->inl_len - at : 0;
 		fuse_reply_buf(q->fr, n ? f->inl + at : NULL, n < size ? n : size);
 	} else if (tree_has_handle(f)) {
-		free(f->inl);
-		f->inl = NULL;
+		tree_inline_drop(q->m, f);
 	}
 	pthread_mutex_unlock(&f->lock);
 	return fits;

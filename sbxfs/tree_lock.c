@@ -56,8 +56,7 @@ void lock_taken(struct req *q, struct tree_file *f, const struct tree_attr *a)
 	bool stale;
 
 	if (tree_file_lock(q, f) == 0) {
-		free(f->inl);
-		f->inl = NULL;
+		tree_inline_drop(q->m, f);
 		ahead_drop(q->m, f);
 		pthread_mutex_unlock(&f->lock);
 	}

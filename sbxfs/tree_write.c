@@ -222,8 +222,7 @@ static ssize_t write_locked(struct req *q, struct tree_file *f, const char *buf,
 		rc = tell(f, TELL_WRITE);
 		return rc ? rc : -EIO;
 	}
-	free(f->inl);
-	f->inl = NULL;
+	tree_inline_drop(q->m, f);
 	*ret_late = size < COLLECT_MAX / 2 && collect(q, f, buf, size, off);
 	if (*ret_late)
 		return (ssize_t)size;

@@ -133,6 +133,8 @@ int tree_with_handle(struct req *q, struct tree_file *f,
 	int (*fn)(struct req *q, struct tree_file *f, void *arg), void *arg);
 /* False: what came with the open was all, and the server keeps none. */
 bool tree_has_handle(const struct tree_file *f);
+/* What came with the open is not needed any more. */
+void tree_inline_drop(struct mount *m, struct tree_file *f);
 /* Gives up a reference; the last one frees. */
 void tree_file_put(struct mount *m, struct tree_file *f);
 /* The server's handle of any open file of the inode (writes: of one that may); false: there is none. */

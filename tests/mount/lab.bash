@@ -77,18 +77,25 @@ fio_rows() { # SIZE
 		{ ! fio_has io_uring || fio_row io_uring "$1" --rw=randrw --bs=8k --iodepth=16; } &&
 		fio_row psync "$1" --rw=randwrite --bs=4k --fsync=16 --fallocate=posix
 }
+fio_short() { # SIZE
+	fio_row psync "$1" --rw=randrw --bsrange=512-128k --bs_unaligned &&
+		fio_row mmap "$1" --rw=randwrite --bs=4k &&
+		fio_row libaio "$1" --rw=randwrite --bs=16k --iodepth=16 --direct=1 &&
+		{ ! fio_has io_uring || fio_row io_uring "$1" --rw=randrw --bs=8k --iodepth=16; }
+}
 # Some hosts do not let anybody have it.
 fio_has() {
 	fio --name=has --directory="$T/native" --ioengine="$1" --size=64k --rw=write >/dev/null 2>&1
 }
 dbench_row() { # SECONDS CLIENTS
 	dbench -D "$W" -t "$1" -c /usr/share/dbench/client.txt "$2" >"$T/dbench.out" 2>&1 &&
-		grep -q '^Throughput' "$T/dbench.out" && ! grep -qi 'failed\|error' "$T/dbench.out" ||
+		grep -q '^ *Throughput' "$T/dbench.out" &&
+		! grep -v 'barrier semaphore' "$T/dbench.out" | grep -qi 'failed\|error' ||
 		{ tail -n 20 "$T/dbench.out"; return 1; }
 	rm -rf "$W"/*
 }
-bonnie_row() { # MIB FILES (times 1024)
-	bonnie++ -q -d "$W" -u root -r "$(($1 / 2))" -s "$1" -n "$2" >"$T/bonnie.out" 2>&1 ||
+bonnie_row() { # MIB FILES (times 1024) [-f: not byte by byte]
+	bonnie++ ${3:-} -q -d "$W" -u root -r "$(($1 / 2))" -s "$1" -n "$2" >"$T/bonnie.out" 2>&1 ||
 		{ tail -n 20 "$T/bonnie.out"; return 1; }
 	rm -rf "$W"/*
 }
@@ -100,7 +107,7 @@ seek sendfile splice symlink sync-file touch utime xattr"
 stress_row() { # STRESSOR SECONDS
 	local out rc
 	out=$(stress-ng --temp-path "$W" --verify --timeout "$2" "--$1" 2 --hdd-bytes 16m --fallocate-bytes 16m \
-		--sync-file-bytes 16m --iomix-bytes 16m --seek-size 16m --readahead-bytes 16m --copy-file-bytes 16m \
+		--sync-file-bytes 16m --iomix-bytes 16m --seek-size 16m --readahead-bytes 16m --copy-file-bytes 128m \
 		--revio-bytes 16m --sendfile-size 1m --msync-bytes 16m 2>&1)
 	rc=$?
 	rm -rf "$W"/*
