@@ -64,15 +64,15 @@ bool late_send(struct req *q, struct tree_file *f)
 	return true;
 }
 
-/* Who gives up waiting for it, for somebody else's file, leaves it to be done once more. */
+/* Who does not want to wait for it, for somebody else's file, leaves it as it is. */
 static int end_call(struct req *q, struct late *l)
 {
+	int rc = fs1_ready(q, &l->c);
+
+	if (rc < 0)
+		return rc;
 	l->rc = fs1_wait(q, &l->c);
 	l->ended = true;
-	if (l->rc == -EINTR) {
-		l->rc = FS1_PLAIN;
-		return -EINTR;
-	}
 	if (l->rc == 0)
 		l->done = (uint64_t)l->c.value < l->len ? (size_t)l->c.value : l->len;
 	return 0;

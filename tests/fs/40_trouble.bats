@@ -189,3 +189,35 @@ os.kill(int(sys.argv[2]), 15); time.sleep(1)' "$H/collected" "$(cat "$T/fspid")"
 	refused "Permission denied" as 65531 cat "$M/box/state"
 	fusermount3 -u "$T/m2"
 }
+
+@test "a server out of descriptors: calls end, and when it has some again all is well" {
+	pid=$(cat "$T/pid")
+	echo keep >"$H/keep"
+	mkdir -p "$T/m5"
+	"$O/bin/sbxfs" -f -o timeout=2 "$T/m5" >>"$T/fslog" 2>&1 3>&- &
+	few=$!
+	fs_wait mountpoint -q "$T/m5"
+	same "$(cat "$T/m5/box/home/keep")" keep
+	used=$(ls "/proc/$pid/fd" | wc -l)
+	prlimit --pid "$pid" --nofile=$((used + 1)): || { kill $few; skip "the server is another user's"; }
+	for i in $(seq 20); do timeout -k 1 30 cat "$T/m5/box/state" "$T/m5/box/home/keep" >/dev/null 2>&1 & done
+	for j in $(jobs -p); do
+		[ "$j" = $few ] && continue
+		wait "$j" || [ $? != 124 ]
+	done
+	same "$(timeout 10 ls "$T/m5" | grep -c stats)" 1
+	prlimit --pid "$pid" --nofile=4096:
+	fs_wait sh -c "[ \"\$(cat '$T/m5/box/home/keep')\" = keep ]"
+	# The same here.
+	used=$(ls "/proc/$few/fd" | wc -l)
+	prlimit --pid $few --nofile=$used:
+	for i in $(seq 20); do timeout -k 1 30 cat "$T/m5/box/info" >/dev/null 2>&1 & done
+	for j in $(jobs -p); do
+		[ "$j" = $few ] && continue
+		wait "$j" || [ $? != 124 ]
+	done
+	prlimit --pid $few --nofile=4096:
+	fs_wait sh -c "[ \"\$(cat '$T/m5/box/home/keep')\" = keep ]"
+	kill $few
+	fs_wait fs_gone $few
+}
