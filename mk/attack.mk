@@ -21,9 +21,10 @@ $(O)/tests/attack/powerdisk: $(O)/obj/tests/attack/powerdisk.o
 tests-build: $(O)/tests/attack/powerdisk $(ATTACK_TESTS) $(ATTACK_GUEST) $(O)/tests/attack/inside
 .PHONY: attack attack-mutants
 attack: ## every attack that was ever tried, with the long floods
-	@scripts/deps test
+	@scripts/deps attack
 	@$(MAKE) --no-print-directory all tests-build
 	@O=$(O) scripts/run-tests attack
 attack-mutants: ## take measures away one by one: each time a test must fail
-	@scripts/deps test
+	@scripts/deps attack
+	@$(MAKE) --no-print-directory all tests-build
 	@O=$(O) tests/attack/mutants

@@ -25,7 +25,7 @@ teardown() { door_teardown; }
 }
 
 @test "door: a page in a browser reads nothing and changes nothing, even one that knows the token" {
-	command -v chromium >/dev/null || skip "needs the package chromium: scripts/deps browser"
+	command -v chromium >/dev/null || skip "needs the package chromium"
 	door 127.0.0.1:0 --token-file "$D/token"
 	ask() { curl -sS --max-time 60 -H "Authorization: Bearer $TOKEN" "$@"; }
 	url=http://127.0.0.1:${AT#tcp:}/v1/sandboxes
