@@ -21,6 +21,10 @@ uint32_t wire_gid(const struct mount *m, uint32_t id);
 uint32_t wire_uid_shown(const struct mount *m, uint32_t id);
 uint32_t wire_gid_shown(const struct mount *m, uint32_t id);
 
+/* A guest has several file systems, and all of them are one here: their numbers must not meet, or find
+ * takes one folder for another and tar one file for a link to another. */
+ino_t wire_ino(uint64_t dev, uint64_t ino);
+
 #define W(name, params, args, acts) \
 	int http_##name params;     \
 	int frame_##name params;

@@ -107,6 +107,11 @@ uint32_t wire_gid(const struct mount *m, uint32_t id)
 	return m->opt.ids == IDS_MAP && id == m->opt.gid ? GUEST_USER : id;
 }
 
+ino_t wire_ino(uint64_t dev, uint64_t ino)
+{
+	return (ino_t)(ino ^ (dev * 0x9e3779b97f4a7c15ull >> 40) << 40);
+}
+
 /* "seconds.nanoseconds" of all three, and what identifies the content. */
 static bool rest_of(const json_t *o, struct tree_attr *a)
 {
@@ -117,7 +122,7 @@ static bool rest_of(const json_t *o, struct tree_attr *a)
 		!when(o, "atime", &a->st.st_atim) || !when(o, "mtime", &a->st.st_mtim) ||
 		!when(o, "ctime", &a->st.st_ctim) || !version || strlen(version) >= sizeof(a->version))
 		return false;
-	a->st.st_ino = (ino_t)ino;
+	a->st.st_ino = wire_ino((uint64_t)dev, (uint64_t)ino);
 	a->id = (struct tree_id){ .dev = (uint64_t)dev, .ino = (uint64_t)ino, .gen = (uint64_t)gen };
 	strcpy(a->version, version);
 	return true;

@@ -39,7 +39,7 @@ static void attr_shown(const struct mount *m, const struct files_attr *a, struct
 	st->st_size = (off_t)a->size;
 	st->st_blocks = (blkcnt_t)a->blocks;
 	st->st_blksize = 65536;
-	st->st_ino = a->ino;
+	st->st_ino = wire_ino(a->dev, a->ino);
 	st->st_atim = time_of(&a->atime);
 	st->st_mtim = time_of(&a->mtime);
 	st->st_ctim = time_of(&a->ctime);
