@@ -151,12 +151,13 @@ static int group(struct options *o)
 
 	o->owner = getuid();
 	o->gid = getgid();
-	/* Root's mount is for root and the group that it names; others' is their own. */
-	if (o->owner == 0)
-		o->allow_other = 1;
+	/* Root's mount is for root and the group that it names; others' is their own. Without a group the
+	 * kernel keeps everybody else out by itself. */
 	if (!o->gid_word)
 		return 0;
 	o->has_gid = true;
+	if (o->owner == 0)
+		o->allow_other = 1;
 	o->gid = (gid_t)strtoul(o->gid_word, &end, 10);
 	if (isdigit((unsigned char)o->gid_word[0]) && !*end)
 		return 0;

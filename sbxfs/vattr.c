@@ -27,7 +27,7 @@ static mode_t mode_of(const struct mount *m, const struct node *n)
 
 	if (n->kind == KIND_LINK)
 		return 0777;
-	return m->opt.has_gid ? u | u >> 3 : m->opt.allow_other ? u : n->mode;
+	return m->opt.has_gid ? u | u >> 3 : m->opt.allow_other || m->opt.owner == 0 ? u : n->mode;
 }
 
 void virtual_attr(struct req *q, const struct inode *i, struct stat *st)
