@@ -489,6 +489,8 @@ void fs1_figures(struct mount *m, struct fs1_figures *ret)
 
 	pthread_mutex_lock(&f->lock);
 	*ret = (struct fs1_figures){ .connections = f->conns };
+	for (struct fs1_box *b = f->boxes; b; b = b->next)
+		ret->inotify |= b->conn && b->conn->hello.watch_kind == FS_WATCH_INOTIFY;
 	pthread_mutex_unlock(&f->lock);
 	ret->watches = watches_count(f->watches);
 	ret->requests = atomic_load(&f->requests);
@@ -497,4 +499,5 @@ void fs1_figures(struct mount *m, struct fs1_figures *ret)
 	ret->pushes = atomic_load(&f->pushes);
 	ret->changes = atomic_load(&f->changes);
 	ret->refused = atomic_load(&f->refused);
+	ret->unwatched = atomic_load(&f->unwatched);
 }

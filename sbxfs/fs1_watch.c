@@ -201,6 +201,7 @@ int watches_answer(struct fs1_conn *c, uint64_t arg, int64_t value)
 	struct watch_entry *e = (struct watch_entry *)(uintptr_t)arg, **at;
 
 	if (value < 0 || is_deaf(c)) {
+		atomic_fetch_add(&c->m->fs1->unwatched, 1);
 		drop(w, e);
 		return 0;
 	}

@@ -109,18 +109,28 @@ int read_created(struct req *q, const struct spot *s, struct text *t)
 #define STAT(o, m, name) \
 	json_object_set_new(o, #name, json_integer((json_int_t)atomic_load(&(m)->stats.name)))
 
+/* How this mount hears of changes inside: not yet, with the connection, or never. */
+static const char *watch_word(const struct mount *m, const struct fs1_figures *f)
+{
+	if (m->opt.proto == PROTO_HTTP || m->opt.cache != CACHE_WATCH)
+		return "none";
+	return f->inotify ? "inotify" : f->connections ? "none" : "unknown";
+}
+
 /* Which way the requests about guests' files go. */
 static void stats_files(struct mount *m, json_t *o)
 {
 	struct fs1_figures f;
 
 	fs1_figures(m, &f);
-	json_object_set_new(o, "files", json_pack("{s:s, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I}",
+	json_object_set_new(o, "files", json_pack("{s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+		"watch", watch_word(m, &f), "locks", m->has_locks ? "shared" : "local",
 		"by", m->opt.proto == PROTO_HTTP ? "http" : f.connections ? FS_PROTOCOL : "auto",
 		"connections", (int)f.connections, "watches", (int)f.watches,
 		"requests", (json_int_t)f.requests, "plain", (json_int_t)f.plain,
 		"lost", (json_int_t)f.lost, "refused", (json_int_t)f.refused,
-		"pushes", (json_int_t)f.pushes, "changes", (json_int_t)f.changes));
+		"pushes", (json_int_t)f.pushes, "changes", (json_int_t)f.changes,
+		"unwatched", (json_int_t)f.unwatched));
 }
 
 int read_stats(struct req *q, const struct spot *s, struct text *t)

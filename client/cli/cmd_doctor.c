@@ -25,6 +25,8 @@ static const struct {
 	{ "seccomp", try_seccomp },
 	{ "/dev/fuse", try_fuse_device },
 	{ "fusermount3", try_fusermount },
+	{ "news of changed files", try_watch },
+	{ "mounts", try_mounts },
 };
 
 static json_t *finding_json(const char *name, const struct finding *f)

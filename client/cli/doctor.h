@@ -28,6 +28,8 @@ void try_fusermount(struct finding *f);
 void try_btrfs(struct finding *f);
 void try_sk_lookup(struct finding *f);
 void try_skopeo(struct finding *f);
+void try_watch(struct finding *f);
+void try_mounts(struct finding *f);
 
 struct cli;
 /* Asks the server; its node record, NULL without an answer. Caller drops it. */

@@ -66,6 +66,11 @@ coherent() { python3 "$BATS_TEST_DIRNAME/coherence.py" "$@"; }
 	look() { for i in $(seq 25); do ls "$H2/w/$i"; stat "$H2/w/$i/f" "$H2/w/$i/none"; done >/dev/null 2>&1 || true; }
 	look; look; look
 	[ "$(jq .files.watches "$M2/stats")" -le 10 ]
+	same "$(jq -r '.files | .watch, .locks' "$M2/stats")" "$(printf 'inotify\nshared')"
+	[ "$(jq .files.unwatched "$M2/stats")" -gt 0 ]
+	sbx_said=$("$O/bin/sbx" --json doctor) || true
+	jq -e --arg m "$M2: inotify" '.checks[] | select(.check == "mounts") | .detail | contains($m)' <<<"$sbx_said" ||
+		[ "$(grep -c fuse.sbxfs /proc/self/mounts)" -gt 2 ] # there is no room for the mounts of others
 	guest 'cd /sandbox/home/w; for i in $(seq 25); do echo bbb > $i/f; echo > $i/none; done' >/dev/null
 	for i in $(seq 25); do same "$(cat "$H2/w/$i/f")" bbb; done
 	for i in $(seq 25); do
