@@ -14,14 +14,19 @@
 #include "sandboxd/worker/data.c"
 #include "sandboxd/worker/handle.c"
 #include "sandboxd/worker/list.c"
+#include "sandboxd/worker/lock.c"
 #include "sandboxd/worker/meta.c"
 #include "sandboxd/worker/names.c"
 #include "sandboxd/worker/narrow.c"
 #include "sandboxd/worker/ops.c"
 #include "sandboxd/worker/path.c"
 #include "sandboxd/worker/put.c"
+#include "sandboxd/worker/share.c"
 #undef LARGE
 #include "sandboxd/worker/stream.c"
+#define add wait_add
+#include "sandboxd/worker/wait.c"
+#undef add
 #define parent_of watched_parent
 #include "sandboxd/worker/watch.c"
 #undef parent_of
