@@ -8,7 +8,11 @@ load helper
 setup_file() { attack_up u r; }
 setup() { attack_setup; }
 teardown() { attack_clean; }
-teardown_file() { attack_down; }
+teardown_file() {
+	[ ! -s "${T:-}/fspid" ] || kill "$(cat "$T/fspid")" 2>/dev/null || true
+	[ -z "${T:-}" ] || ! mountpoint -q "$T/m" || umount -l "$T/m"
+	attack_down
+}
 
 # --- races
 
@@ -126,6 +130,22 @@ links_image() {
 	alive "$other"
 }
 
+@test "a working directory leads nowhere but into the sandbox" {
+	for s in u r; do
+		on $s
+		id=$(new)
+		guest "$id" 'ln -s /proc/1/root one; ln -s /proc/self/root own; ln -s /proc/self/fd fds; mkfifo pipe; ln -s /proc/1/cwd cwd' >/dev/null
+		for cwd in /proc/1/root /proc/1/cwd /proc/self/root /proc/self/fd/0 /proc/self/fd/3 /proc/self/fd/7 /proc/self/fd/64 \
+			/proc/thread-self/root /sandbox/home/one /sandbox/home/own /sandbox/home/fds/3 /sandbox/home/cwd \
+			/sandbox/home/pipe /dev/null /proc/1/fd/3; do
+			out=$(post "/v1/sandboxes/$id/run" "$(jq -cn --arg d "$cwd" '{argv: ["pwd"], cwd: $d}')")
+			[ "$(jq -r '.error.code // empty' <<<"$out")" ] || { echo "$cwd: $out"; false; }
+		done
+		is "$(post "/v1/sandboxes/$id/run" '{"argv":["pwd"],"cwd":"/sandbox"}' | jq -r '.stdout | @base64d')" /sandbox
+		alive "$id"
+	done
+}
+
 # --- what the host has once
 
 # The neighbour, and the host itself, must get as much as they would without the attacker.
@@ -201,4 +221,31 @@ links_image() {
 	clean "$D/log"
 	jq -e . "$D/state/audit/events.jsonl" >/dev/null
 	clean "$D/state/audit/events.jsonl"
+}
+
+@test "nor by the mount: its files say what a guest wrote in letters and signs" {
+	on u
+	id=$(new '{"name":"text"}')
+	mkdir -p "$T/m"
+	"$O/bin/sbxfs" -f -o "endpoint=unix://$D/sock" "$T/m" >>"$D/fslog" 2>&1 3>&- &
+	echo $! >"$T/fspid"
+	await 20 mountpoint -q "$T/m"
+	post "/v1/sandboxes/$id/processes" '{"argv":["sleep","600","\u001b[2J\nforged line","\u009b31m"]}' >/dev/null
+	post "/v1/sandboxes/$id/run" '{"argv":["/bin/\u001b[2Jx"]}' >/dev/null
+	guest "$id" 'mkdir odd; cd odd; : > "$(printf "e\033]0;x\007")"; ln -s "$(printf "/\033[2J")" l; mkfifo "$(printf "p\033[1m")"' >/dev/null
+	never timeout 10 rmdir "$T/m/text/fs/sandbox/home/odd/$(printf 'e\033]0;x\007')" 2>/dev/null
+	never timeout 10 cat "$T/m/text/fs/sandbox/home/$(printf 'no\033[1m')" 2>/dev/null
+	printf 'x\033[2J\n' >"$T/m/text/ctl" 2>/dev/null || true
+	for f in error errors events text/info text/error text/errors text/events text/processes/1/cmd text/processes/1/info \
+		text/processes/1/state; do
+		timeout 10 head -c 65536 "$T/m/$f" >>"$T/said" || true
+	done
+	mv "$T/said" "$T/out"
+	[ "$(wc -c <"$T/out")" -gt 1000 ]
+	grep -q forged "$T/out"
+	never grep -qaP '[\x00-\x08\x0b-\x1f\x7f]' "$T/out"
+	never grep -qaP '\xc2[\x80-\x9f]' "$T/out"
+	never grep -qa '^forged' "$T/out"
+	kill "$(cat "$T/fspid")"
+	await 20 eval '! mountpoint -q "$T/m"'
 }
