@@ -249,3 +249,17 @@ links_image() {
 	kill "$(cat "$T/fspid")"
 	await 20 eval '! mountpoint -q "$T/m"'
 }
+
+@test "a copy out of a sandbox is not written through a link that an earlier copy brought" {
+	on u
+	id=$(new '{"name":"copy"}')
+	mkdir -p "$T/prey" "$T/into" && echo KEPT >"$T/prey/passwd"
+	guest "$id" "mkdir tree; ln -s $T/prey tree/sub; ln -s $T/prey/passwd tree/file; ln -s $T/prey/new tree/dangling" >/dev/null
+	"$O/bin/sbx" cp -r copy:/sandbox/home/tree "$T/into/tree"
+	[ -L "$T/into/tree/sub" ]
+	guest "$id" 'rm tree/*; mkdir tree/sub; echo EVIL > tree/sub/passwd; echo EVIL > tree/file; echo EVIL > tree/dangling' >/dev/null
+	"$O/bin/sbx" cp -r copy:/sandbox/home/tree "$T/into/tree" >"$T/out" 2>&1 || true
+	"$O/bin/sbx" cp -r copy:/sandbox/home/tree/. "$T/into/tree" >>"$T/out" 2>&1 || true
+	is "$(cat "$T/prey/passwd")" KEPT
+	is "$(ls "$T/prey")" passwd
+}
