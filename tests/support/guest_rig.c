@@ -263,6 +263,15 @@ uint32_t box_sh(struct box *b, const char *script)
 	return num;
 }
 
+/* A slow machine says how many times longer things take there. */
+int patience_ms(int ms)
+{
+	const char *slow = getenv("SLOW");
+	int factor = slow ? atoi(slow) : 1;
+
+	return ms * (factor > 0 ? factor : 1);
+}
+
 static void deadline(int ms, struct timespec *t)
 {
 	clock_gettime(CLOCK_MONOTONIC, t);
@@ -278,7 +287,7 @@ bool box_wait_exit(struct box *b, uint32_t num, int ms)
 {
 	struct timespec t;
 
-	deadline(ms, &t);
+	deadline(patience_ms(ms), &t);
 	pthread_mutex_lock(&b->lock);
 	while (!b->exits[num])
 		if (pthread_cond_timedwait(&b->changed, &b->lock, &t) != 0)
@@ -292,7 +301,7 @@ bool box_wait_gone(struct box *b, int ms)
 {
 	struct timespec t;
 
-	deadline(ms, &t);
+	deadline(patience_ms(ms), &t);
 	pthread_mutex_lock(&b->lock);
 	while (!b->gone)
 		if (pthread_cond_timedwait(&b->changed, &b->lock, &t) != 0)
@@ -359,7 +368,7 @@ bool box_wait_output(struct box *b, uint32_t num, const char *text, int ms)
 	struct timespec t;
 	unsigned seen;
 
-	deadline(ms, &t);
+	deadline(patience_ms(ms), &t);
 	for (;;) {
 		pthread_mutex_lock(&b->lock);
 		seen = b->outputs[num];

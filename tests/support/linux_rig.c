@@ -265,7 +265,7 @@ void linux_rig_count(struct linux_rig *l, struct leftovers *ret)
 
 bool linux_rig_wait_clean(struct linux_rig *l, const struct leftovers *before, int ms)
 {
-	int64_t end = mono_ms() + ms;
+	int64_t end = mono_ms() + patience_ms(ms);
 	struct timespec ts = { .tv_nsec = 10000000 };
 	struct leftovers now;
 
