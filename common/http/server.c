@@ -491,6 +491,7 @@ static int start_mhd(struct http_server *s, struct err *e)
 	/* clang-format off */
 	s->mhd = MHD_start_daemon(flags, 0, NULL, NULL, on_request, s,
 		MHD_OPTION_EXTERNAL_LOGGER, on_log, s,
+		MHD_OPTION_STRICT_FOR_CLIENT, 1,
 		MHD_OPTION_LISTEN_SOCKET, c->listen_fd,
 		MHD_OPTION_CONNECTION_LIMIT, c->max_connections + HTTP_SPARE_CONNECTIONS,
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_POOL_BYTES,
