@@ -197,6 +197,8 @@ int tree_inode(struct req *q, struct inode *dir, const char *name, struct tree_a
 		inode_unref(q->m, *ret);
 		return rc;
 	}
+	if (atomic_load(&(*ret)->nfiles))
+		a->at_ms = 1; /* it may have been written to since this was asked for */
 	tree_shown(q, *ret, a);
 	pthread_mutex_lock(&(*ret)->tree_lock);
 	(*ret)->gone = false; /* a file system without times of birth gives its number to another */

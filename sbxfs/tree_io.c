@@ -195,7 +195,7 @@ void tree_open(struct req *q, struct inode *i, struct fuse_file_info *fi)
 	struct tree_attr a = { .target = NULL };
 	char path[GUEST_PATH_MAX], handle[24];
 	bool same;
-	unsigned changes = tree_changes_of(i);
+	unsigned changes;
 	int how = 0;
 	size_t want = atomic_load(&q->m->inline_bytes) < INLINE_MAX ? inline_want(i, fi->flags, &how) : 0;
 	struct tree_file *f;
@@ -205,6 +205,7 @@ void tree_open(struct req *q, struct inode *i, struct fuse_file_info *fi)
 	int rc = 0;
 
 	tree_drain(q, i);
+	changes = tree_changes_of(i);
 	again = again_open(q, i, fi->flags, handle, &a);
 	if (!again)
 		rc = tree_path(q, i, NULL, path);
@@ -244,6 +245,7 @@ void tree_open(struct req *q, struct inode *i, struct fuse_file_info *fi)
 	f->inl_all = (off_t)len >= a.st.st_size;
 	f->inl_ms = now_ms();
 	same = same_version(i, &a, changes, &f->inl_contents);
+	a.at_ms = changes == tree_changes_of(i) ? 0 : 1;
 	tree_shown(q, i, &a);
 	tree_attr_fini(&a);
 	reply_opened(q, f, i, same, fi);

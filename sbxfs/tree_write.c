@@ -273,7 +273,10 @@ void tree_write(struct req *q, struct handle *h, const char *buf, size_t size, o
 	}
 	if (late) {
 		pthread_mutex_lock(&h->inode->tree_lock);
+		/* An answer about its size that is on its way does not count it. */
 		h->inode->is_known = false;
+		h->inode->changes++;
+		h->inode->contents++;
 		pthread_mutex_unlock(&h->inode->tree_lock);
 		flusher_add(q->m, f);
 	}
@@ -299,7 +302,13 @@ static int settle(struct req *q, struct tree_file *f, enum tell who)
 
 void tree_flush(struct req *q, struct handle *h, uint64_t owner)
 {
-	int rc = h->file->writes ? settle(q, h->file, TELL_CLOSE) : 0;
+	int rc = 0;
+
+	if (h->file->writes) {
+		/* What this one wrote through a mapping the kernel may have sent by another open file. */
+		drain_but(q, h->inode, h->file);
+		rc = settle(q, h->file, TELL_CLOSE);
+	}
 
 	tree_closed(q, h, owner);
 	req_done(q, rc);

@@ -12,11 +12,11 @@ setup() {
 }
 
 @test "random operations, in turns and at once: a small file" {
-	model 8 12
+	model 8 2
 }
 
 @test "random operations, in turns and at once: a large file" {
-	model 8 5
+	model 8 17
 }
 
 @test "random operations, another seed each time" {

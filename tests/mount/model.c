@@ -50,6 +50,7 @@ struct actor {
 	int to, from;
 	bool dirty; /* may hold what its side has and others cannot see */
 	bool stale; /* another side changed the file since this one opened it */
+	bool storms; /* takes part in the present storm */
 };
 static struct {
 	struct actor actors[ACTORS_MAX];
@@ -407,7 +408,7 @@ static uint64_t storm_result(uint64_t tag, bool growing, unsigned char *bytes)
 	for (unsigned zone = 0; zone < m.nactors; zone++) {
 		uint64_t x = tag + zone, top = growing ? 0 : UINT64_MAX;
 
-		for (unsigned n = 0; n < STEPS; n++) {
+		for (unsigned n = 0; m.actors[zone].storms && n < STEPS; n++) {
 			struct step s = storm_step(&x, zone);
 
 			if (s.op == OP_read || !s.len || (s.op == OP_mwrite && s.off + s.len > top))
@@ -422,11 +423,32 @@ static uint64_t storm_result(uint64_t tag, bool growing, unsigned char *bytes)
 	return size;
 }
 
-static void check_log(const struct actor *a, size_t len)
+/* One of each side. Two on one mount would meet a rule of the kernel: while the write of one is under way,
+ * the attributes that the other asked for drop the page, and what is then read into it is older than the
+ * write (doc/limits.md). */
+static unsigned choose_storming(void)
+{
+	unsigned first = (unsigned)below(m.nactors), sum = 0;
+
+	for (unsigned n = 0; n < m.nactors; n++)
+		m.actors[n].storms = false;
+	for (unsigned n = 0; n < m.nactors; n++) {
+		struct actor *a = &m.actors[(first + n) % m.nactors];
+
+		a->storms = true;
+		for (unsigned o = 0; o < m.nactors; o++)
+			if (&m.actors[o] != a && m.actors[o].storms && same_side(a, &m.actors[o]))
+				a->storms = false;
+		sum += a->storms;
+	}
+	return sum;
+}
+
+static void check_log(const struct actor *a, size_t len, unsigned storming)
 {
 	unsigned next[ACTORS_MAX] = { 0 }, zone, n;
 
-	if (len != (size_t)m.nactors * RECORDS * RECORD)
+	if (len != (size_t)storming * RECORDS * RECORD)
 		mismatch("the log of all is %zu bytes long for %s", len, a->side);
 	for (size_t at = 0; at < len; at += RECORD) {
 		char line[RECORD];
@@ -439,7 +461,7 @@ static void check_log(const struct actor *a, size_t len)
 	}
 }
 
-static void check_storm(struct actor *a, uint64_t size)
+static void check_storm(struct actor *a, uint64_t size, unsigned storming)
 {
 	unsigned char *want = m.bytes;
 	uint64_t was = m.size;
@@ -457,12 +479,13 @@ static void check_storm(struct actor *a, uint64_t size)
 	must(a, (struct ask){ .op = OP_open, .name = 3, .flags = UNMAP });
 	q.name = 3;
 	(void)ask(a, &q, &len);
-	check_log(a, len);
+	check_log(a, len, storming);
 	must(a, (struct ask){ .op = OP_open, .name = m.name, .flags = UNMAP });
 }
 
 static void storm(void)
 {
+	unsigned storming = choose_storming();
 	struct ask q = { .op = OP_storm, .tag = next_random(&m.x), .flags = below(2) ? GROWING : 0 };
 	uint64_t size = storm_result(q.tag, q.flags & GROWING, m.bytes + FILE_MAX);
 	struct actor *first = &m.actors[below(m.nactors)];
@@ -476,18 +499,19 @@ static void storm(void)
 		must(first, (struct ask){ .op = OP_pathtrunc, .name = 2, .len = size });
 	for (unsigned n = 0; n < m.nactors; n++) {
 		q.zone = n;
-		say(&m.actors[n], &q);
+		if (m.actors[n].storms)
+			say(&m.actors[n], &q);
 	}
 	for (unsigned n = 0; n < m.nactors; n++) {
-		size_t len;
-		int64_t rc = hear(&m.actors[n], &len);
+		size_t len = 0;
+		int64_t rc = m.actors[n].storms ? hear(&m.actors[n], &len) : 0;
 
 		if (rc < 0)
 			mismatch("all at once, %s: %.*s (%s)", m.actors[n].side, (int)len, (char *)m.got,
 				strerror((int)-rc));
 	}
 	for (unsigned n = 0; n < m.nactors; n++)
-		check_storm(&m.actors[n], size);
+		check_storm(&m.actors[n], size, storming);
 	m.done++;
 }
 
