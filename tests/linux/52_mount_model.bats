@@ -12,19 +12,19 @@ setup() {
 }
 
 @test "random operations, in turns and at once: a small file" {
-	model 8 2
+	model 7 2
 }
 
 @test "random operations, in turns and at once: a large file" {
-	model 8 17
+	model 7 17
 }
 
 @test "random operations, another seed each time" {
-	model 8
+	model 7
 }
 
 @test "random operations, the other mount goes the plain way" {
 	lab_again_stop
 	lab_again http
-	model 8
+	model 7
 }

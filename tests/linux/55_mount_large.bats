@@ -11,12 +11,12 @@ setup() {
 	lab_setup
 }
 
-@test "a tree of 20,000 files, and the memory given back" {
-	tree_row 20000
+@test "a tree of 10,000 files, and the memory given back" {
+	tree_row 10000
 }
 
-@test "a directory of 20,000 entries" {
-	entries_row 20000
+@test "a directory of 5,000 entries" {
+	entries_row 5000
 }
 
 @test "a sparse file of 100 GiB" {
