@@ -29,6 +29,37 @@ coherent() { python3 "$BATS_TEST_DIRNAME/coherence.py" "$@"; }
 @test "a name that is replaced all the time is always there" { coherent replaced; }
 @test "lines appended from two mounts and inside at once are all there" { coherent appended; }
 @test "a queue of changes that overflows puts all in doubt" { coherent overflow; }
+@test "a command is one, however it is written" {
+	line='echo ran >> /sandbox/home/ran'
+	rm -f "$H/ran"
+	echo "$line" >"$B/run"
+	echo "$line" >>"$B/run"
+	echo "$line" | dd of="$B/run" bs=64k status=none
+	echo "$line" | tee "$B/run" >/dev/null
+	exec 8>"$B/run"
+	(echo "$line") >&8
+	exec 8>&-
+	LINE=$line python3 - "$B/run" <<'PY'
+import os, sys
+line = os.environ["LINE"].encode() + b"\n"
+for how in range(4):
+    fd = os.open(sys.argv[1], os.O_WRONLY | (os.O_TRUNC if how != 2 else 0))
+    if how == 1:
+        os.ftruncate(fd, 0)
+    if how == 2:  # in pieces of one call, and with a copy that is closed before
+        os.close(os.dup(fd))
+        assert os.writev(fd, [line[:7], line[7:]]) == len(line)
+    else:
+        assert os.write(fd, line) == len(line)
+    if how == 3:
+        os.fsync(fd)
+    os.close(fd)
+PY
+	same "$(guest 'wc -l < /sandbox/home/ran' | tr -d ' ')" 9
+	: >"$B/run"
+	truncate -s 0 "$B/run"
+	same "$(guest 'wc -l < /sandbox/home/ran' | tr -d ' ')" 9
+}
 @test "a connection that is lost puts all in doubt" {
 	for i in 1 2 3 4 5; do
 		echo "a$i" >"$H/c"; ls -l "$H" >/dev/null; stat "$H/c" "$H/none$i" >/dev/null 2>&1 || true
