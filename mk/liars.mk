@@ -19,5 +19,8 @@ $(LIARS):
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(MUSL) $(GUEST_LDFLAGS) -o $@ $^
-	$(Q)for p in priv shim pull; do ln -sf ../../../bin/sbx-$$p $(@D)/sbx-$$p; done
-tests-build: $(LIARS)
+	$(Q)for p in priv shim; do ln -sf ../../../bin/sbx-$$p $(@D)/sbx-$$p; done
+$(O)/tests/attack/liars/sbx-pull: tests/attack/liar/pull.py
+	@mkdir -p $(@D)
+	$(Q)rm -f $@ && cp $< $@
+tests-build: $(LIARS) $(O)/tests/attack/liars/sbx-pull

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -25,7 +26,29 @@ static int is_entry(const struct dirent *de)
 	return strcmp(de->d_name, ".") != 0 && strcmp(de->d_name, "..") != 0;
 }
 
-static int remove_at(int parent, const char *name, int depth)
+/* What lies deeper is moved up, beside the tree, and removed from there: a level costs a descriptor. */
+struct removal {
+	int top;
+	unsigned moved;
+};
+
+static void name_moved(char name[32], unsigned i)
+{
+	snprintf(name, 32, ".deep-%u", i);
+}
+
+static int move_up(struct removal *m, int parent, const char *name)
+{
+	char to[32];
+	int r;
+
+	do
+		name_moved(to, m->moved++);
+	while ((r = renameat(parent, name, m->top, to)) < 0 && (errno == EEXIST || errno == ENOTEMPTY));
+	return r < 0 ? -errno : 0;
+}
+
+static int remove_at(struct removal *m, int parent, const char *name, int depth)
 {
 	const struct dirent *de;
 	int r = 0, one;
@@ -36,12 +59,12 @@ static int remove_at(int parent, const char *name, int depth)
 	if (errno != EISDIR && errno != EPERM)
 		return -errno;
 	if (depth == DEPTH_MAX)
-		return -ELOOP;
+		return move_up(m, parent, name);
 	d = open_dir(parent, name);
 	if (!d)
 		return -errno;
 	while ((de = readdir(d)))
-		if (is_entry(de) && (one = remove_at(dirfd(d), de->d_name, depth + 1)) < 0 &&
+		if (is_entry(de) && (one = remove_at(m, dirfd(d), de->d_name, depth + 1)) < 0 &&
 			r == 0)
 			r = one;
 	closedir(d);
@@ -52,7 +75,16 @@ static int remove_at(int parent, const char *name, int depth)
 
 int tree_remove(int parent, const char *name)
 {
-	return remove_at(parent, name, 0);
+	struct removal m = { .top = parent };
+	int r = remove_at(&m, parent, name, 0), one;
+	char moved[32];
+
+	for (unsigned i = 0; i < m.moved; i++) {
+		name_moved(moved, i);
+		if ((one = remove_at(&m, parent, moved, 0)) < 0 && r == 0)
+			r = one;
+	}
+	return r;
 }
 
 static int64_t size_at(int parent, const char *name, int depth)

@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 /* Removes a file or a folder below `parent`; no link is followed. What is not there is fine. 0 or -errno
- * of the first that could not be removed; goes at most 64 folders deep. */
+ * of the first that could not be removed. However deep it is, it holds 64 descriptors at a time. */
 int tree_remove(int parent, const char *name);
-/* Sum of the sizes of the regular files in it, to the same depth. */
+/* Sum of the sizes of the regular files in it, 64 folders deep. */
 int64_t tree_size(int parent, const char *name);
 
 #endif

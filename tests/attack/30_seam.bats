@@ -145,3 +145,33 @@ SENSE="more errno size twice descriptors"
 	done
 	as_before
 }
+
+image() { api /v1/images | jq -c --arg i "registry.test/lie-$1:1" '.images[] | select(.image == $i)'; }
+installed() { [ "$(image "$1" | jq -r .state)" != installing ]; }
+
+@test "what the tool that fetches images brings is looked at, not followed" {
+	local lie why
+	for lie in fifo link records folder huge hole nothing deep json noise; do
+		post /v1/images "{\"image\": \"registry.test/lie-$lie:1\"}" >/dev/null
+		await 60 installed $lie
+		is "$(image $lie | jq -r .state)" failed
+		why=$(image $lie | jq -r .error)
+		[ -n "$why" ] && [[ $why != *root:* && $why != *$'\033'* ]]
+		neighbour
+		api -X DELETE "/v1/images?image=registry.test/lie-$lie:1" >/dev/null
+	done
+	is "$(ls -A "$D/state/pull")" ''
+	as_before
+}
+
+# The last one: no image can be fetched any more afterwards.
+@test "a tool that never answers holds up no other, and may end" {
+	post /v1/images '{"image": "registry.test/lie-silent:1"}' >/dev/null
+	for _ in 1 2 3; do neighbour; done
+	is "$(image silent | jq -r .state)" installing
+	post /v1/images '{"image": "registry.test/lie-end:1"}' >/dev/null
+	await 60 installed end
+	await 60 installed silent
+	is "$(image silent | jq -r .state)$(image end | jq -r .state)" failedfailed
+	as_before
+}

@@ -42,8 +42,8 @@ few_of() { [ "$(fds "$1")" -le "$2" ] || { fds "$1" >&2; return 1; }; }
 rss() { awk '$1 == "VmRSS:" { print $2 }' "/proc/$1/status"; }
 neighbour() { is "$(guest neighbour 'echo fine')" fine; }
 shim_of() { od -An -t d4 -j 16 -N 4 "$D/state/priv/boxes/$1" | tr -d ' '; }
-# Spare sandboxes are made and go, a client's thread ends a moment after its answer.
-few_fds() { [ "$(fds "$FRONT")" -le $((FRONT_FDS + 8)) ] && [ "$(fds "$BROKER")" -le $((BROKER_FDS + 24)) ]; }
+# Spare sandboxes are made and go, a client's thread ends a moment after its answer, a sandbox's connections are kept.
+few_fds() { [ "$(fds "$FRONT")" -le $((FRONT_FDS + 24)) ] && [ "$(fds "$BROKER")" -le $((BROKER_FDS + 24)) ]; }
 as_before() {
 	neighbour
 	kill -0 "$FRONT" && kill -0 "$BROKER"

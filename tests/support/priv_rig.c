@@ -78,6 +78,9 @@ static void plant_canaries(struct priv_rig *r)
 
 	for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
 		assert_int_equal(mkdirat(r->canary_dirfd, dirs[i], 0755), 0);
+	/* These anybody could write, so that only not following keeps them as they are. */
+	assert_int_equal(fchmodat(r->canary_dirfd, "empty", 0777, 0), 0);
+	assert_int_equal(fchmodat(r->canary_dirfd, "run", 0777, 0), 0);
 	put_file(r->canary_dirfd, "file", "untouched\n");
 	put_file(r->canary_dirfd, "sock", "no socket\n");
 	put_file(r->canary_dirfd, "priv/lock", "not yours\n");
