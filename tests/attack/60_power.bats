@@ -5,7 +5,7 @@
 load power
 
 setup() {
-	CUTS=${POWER_CUTS:-6}
+	CUTS=${POWER_CUTS:-4}
 	power_setup
 }
 teardown() { power_teardown; }
@@ -16,7 +16,7 @@ teardown() { power_teardown; }
 }
 
 @test "power loss: what was answered is there, an image for each disk" {
-	CUTS=${POWER_CUTS:-4}
+	CUTS=${POWER_CUTS:-3}
 	SBX_DISK_PROVIDER=loop power_loss 3 mkfs.ext4 -q -F -E nodiscard
 }
 
