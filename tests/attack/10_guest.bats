@@ -28,7 +28,7 @@ race_files() {
 	p=$(begin "$id" './guest_race swap d l 60')
 	end=$((SECONDS + 30))
 	# until both sides were met, and some more
-	while [ "$seen" -lt 5 ] || [ "$missed" -lt 5 ]; do
+	while [ "$seen" -lt 3 ] || [ "$missed" -lt 3 ]; do
 		got=$(get "$id" /sandbox/home/d/f)
 		[[ $got != *HOST* ]]
 		if [ "$got" = GOOD ]; then seen=$((seen + 1)); else missed=$((missed + 1)); fi

@@ -24,6 +24,7 @@ setup_file() {
 	"$O/bin/sbxfs" -f -o "token_file=$T/keys/token,endpoint=unix://$D/sock" "$M" >>"$T/fslog" 2>&1 3>&- &
 	echo $! >"$T/fspid"
 	await 20 mountpoint -q "$M" || { cat "$T/fslog" >&2; return 1; }
+	find_parts >"$T/parts"
 }
 setup() {
 	attack_setup
@@ -51,30 +52,21 @@ api() {
 stranger() { setpriv --reuid $STRANGER --regid $STRANGER --clear-groups -- "$@"; }
 member() { setpriv --reuid $STRANGER --regid $STRANGER --groups "$1" -- "${@:2}"; }
 
-# Every process of the server and its sandboxes: what is below the state directory, by control group or by name.
-parts() {
-	local p
-	for p in $(pgrep -f '^sbx-(priv|keeper|shim|init|worker|egress|pull)|/sandboxd |/sbxfs '); do
-		if [ "$p" = "$(server_pid)" ] || [ "$p" = "$(cat "$T/fspid")" ] || below "$p" "$(server_pid)"; then echo "$p"; fi
-	done
+# The server, the mount, the sandbox's shim and all that they have started; looked for once, they stay the same.
+find_parts() {
+	ps -eo pid=,ppid= | awk -v roots="$(server_pid) $(cat "$T/fspid") $(shim)" '
+		BEGIN { n = split(roots, r, " "); for (i = 1; i <= n; i++) is[r[i]] = 1 }
+		{ pid[NR] = $1; up[NR] = $2 }
+		END {
+			for (more = 1; more;) {
+				more = 0
+				for (i = 1; i <= NR; i++) if (!is[pid[i]] && is[up[i]]) more = is[pid[i]] = 1
+			}
+			for (i = 1; i <= NR; i++) if (is[pid[i]]) print pid[i]
+		}'
 }
-below() { # PID ANCESTOR
-	local p=$1
-	while [ "${p:-1}" -gt 1 ]; do
-		[ "$p" != "$2" ] || return 0
-		p=$(awk '$1 == "PPid:" { print $2 }' "/proc/$p/status" 2>/dev/null)
-	done
-	return 1
-}
-# The shim of the sandbox, and what it has started: they are nobody's children once they run.
+parts() { cat "$T/parts"; }
 shim() { od -An -td4 -j16 -N4 "$D/state/priv/boxes/$ID" | tr -d ' '; }
-box_parts() {
-	local s
-	s=$(shim)
-	echo "$s"
-	pgrep -P "$s"
-	for p in $(pgrep -P "$s"); do pgrep -P "$p"; done
-}
 
 @test "the sockets take nobody but their owner, although their folder is open" {
 	is "$(stat -c %a "$D/sock")" 600
@@ -94,14 +86,14 @@ box_parts() {
 
 @test "no abstract socket, no port, no System V memory belongs to the server" {
 	is "$(grep -ac '@.*\(sbx\|sandbox\)' /proc/net/unix)" 0
-	for p in $(parts) $(box_parts); do
+	for p in $(parts); do
 		is "$(ls -l "/proc/$p/fd" 2>/dev/null | grep -c '/dev/shm/\|SYSV')" 0
 	done
 	never stranger curl -sS --max-time 2 http://127.0.0.1:8080/v1/health
 }
 
 @test "of the server's processes a stranger sees no memory, no environment, no descriptors" {
-	all=$(parts; box_parts; true)
+	all=$(parts)
 	[ "$(wc -w <<<"$all")" -ge 7 ]
 	stranger sh -s $all >"$T/seen" 2>/dev/null <<-'END' || true
 		for p; do
@@ -124,7 +116,7 @@ box_parts() {
 	client=$!
 	await 10 grep -qz . "/proc/$client/cmdline"
 	found=
-	for p in $(parts) $(box_parts) $client; do
+	for p in $(parts) $client; do
 		for f in cmdline environ comm; do
 			# guest processes have their own environment; that is what it is for
 			tr '\0' '\n' <"/proc/$p/$f" 2>/dev/null | grep -qF -f "$T/keys/patterns" && found+=" $p/$f"
@@ -149,7 +141,7 @@ box_parts() {
 }
 
 @test "nothing of the server lies in folders that all may write" {
-	for p in $(parts) $(box_parts); do
+	for p in $(parts); do
 		is "$(ls -l "/proc/$p/fd" 2>/dev/null | awk '{ print $NF }' | grep "^/tmp/\|^/var/tmp/\|^/dev/shm/\|^/run/lock/" | grep -vc "^$T")" 0
 	done
 }
