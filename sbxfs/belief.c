@@ -30,7 +30,8 @@ double belief_secs(struct mount *m, const struct inode *dir, const char *name, s
 
 	/* What the kernel believes it tells to everybody: where strangers may come to the mount, each of
 	 * their paths has to be asked about before it leads into a sandbox. */
-	if (m->opt.allow_other || !atomic_load(&m->watched) || strlen(name) >= sizeof(b->name) || m->opt.cache == CACHE_STRICT)
+	if (m->opt.allow_other || !atomic_load(&m->watched) || strlen(name) >= sizeof(b->name) ||
+		m->opt.cache == CACHE_STRICT)
 		return 0;
 	pthread_mutex_lock(&m->lock);
 	for (size_t n = 0; n < BELIEFS && !b; n++)

@@ -240,15 +240,46 @@ int record_get(struct req *q, char *path, json_t **ret)
 	return rc;
 }
 
+/* The answer to a change is the record as it was then: nobody need ask for it, unless something else was
+ * heard of meanwhile. */
+static void box_learn(struct req *q, const char *id, json_t *o, struct stamp stamp)
+{
+	struct boxes *b = q->m->boxes;
+
+	if (strcmp(box_id(o), id) != 0)
+		return;
+	slot_put(q, slot_of(b, id), id, o, stamp);
+	if (box_name(o)[0])
+		slot_put(q, slot_of(b, box_name(o)), box_name(o), o, stamp);
+}
+
 int box_patch(struct req *q, const char *id, json_t *body)
 {
+	struct stamp stamp = stamp_now(q->m);
+	json_t *now = NULL;
 	int rc;
 
 	q->acts = true;
-	rc = remote_json(q, "PATCH", sbx_path("/v1/sandboxes/%s", id), body, NULL);
-	if (rc == 0)
+	rc = remote_json(q, "PATCH", sbx_path("/v1/sandboxes/%s", id), body, &now);
+	if (rc == 0) {
 		mount_touch(q->m);
+		stamp.gen++; /* by this change alone */
+		box_learn(q, id, now, stamp);
+	}
+	json_decref(now);
 	return rc;
+}
+
+bool box_is_known(struct mount *m, const json_t *o)
+{
+	const struct slot *s = slot_of(m->boxes, box_id(o));
+	bool same;
+
+	pthread_mutex_lock(&m->boxes->lock);
+	same = s->obj && !strcmp(s->ref, box_id(o)) && is_current(m, s) &&
+		now_ms() - s->at_ms < WATCHED_MS && json_equal(s->obj, o);
+	pthread_mutex_unlock(&m->boxes->lock);
+	return same;
 }
 
 void box_ended(struct mount *m, const char *id)

@@ -63,7 +63,8 @@ static void promise(const struct iovec *v, int count)
 static ssize_t do_writev(int fd, struct iovec *v, int count, void *arg)
 {
 	(void)arg;
-	if (atomic_load_explicit(&greeting.unique, memory_order_relaxed) && count && v[0].iov_len >= sizeof(struct fuse_out_header))
+	if (atomic_load_explicit(&greeting.unique, memory_order_relaxed) && count &&
+		v[0].iov_len >= sizeof(struct fuse_out_header))
 		promise(v, count);
 	return writev(fd, v, count);
 }

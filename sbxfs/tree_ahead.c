@@ -12,6 +12,7 @@
 #define PIECES 16
 #define YOUNG_MS 1000
 #define DATA_MS 30000
+#define LARGE (128u * 1024)
 #define NEAR (4 * (uint64_t)CHUNK) /* the kernel's own reads come in several threads */
 
 struct piece {
@@ -97,13 +98,15 @@ static void piece_ask(struct req *q, struct tree_file *f, uint64_t index, unsign
 		piece_drop(q->m, p);
 }
 
-/* Has this read gone on where the others were? */
+/* Has this read gone on where the others were? Large ones are the kernel's own reading ahead: they come
+ * several at a time, in any order, and one of them is enough. */
 static bool goes_on(struct req *q, struct tree_file *f, uint64_t off, size_t size)
 {
-	bool near = f->seq >= 2 && off + NEAR >= f->seq_next && off <= f->seq_next + NEAR;
+	bool near = off + NEAR >= f->seq_next && off <= f->seq_next + NEAR;
+	bool large = size >= LARGE;
 
-	if (off == f->seq_next || near) {
-		f->seq += off == f->seq_next;
+	if (off == f->seq_next || (near && (large || f->seq >= 2))) {
+		f->seq += large ? 2 : off == f->seq_next;
 		if (off + size > f->seq_next)
 			f->seq_next = off + size;
 	} else {

@@ -65,6 +65,8 @@ void watch_line(struct mount *m, const char *line, size_t len)
 		atomic_fetch_add(&m->list_gen, 1);
 		atomic_store(&m->watched, true);
 		belief_end(m);
+	} else if (op && !strcmp(op, "put") && box && box_is_known(m, box)) {
+		; /* our own change comes back */
 	} else if (op && (!strcmp(op, "put") || !strcmp(op, "gone"))) {
 		if (atomic_load(&m->watched))
 			atomic_fetch_add(&m->list_gen, 1);
