@@ -212,8 +212,7 @@ def one_call(b):
 def rows(b):
     if "unix" in b.ways:
         b.ways["call"] = b.dir
-    slow = ("http", "tls")
-    tree = dict(heavy=True, needs=("tree",), once=slow)
+    tree = dict(heavy=True, needs=("tree",), once=("native", "pass", "http", "tls"))
     many, small, long, far = dict(needs=("many",)), dict(needs=("small",)), dict(needs=("long",)), ["far", "sshfar"]
     return [
         Row(f"stat of {SMALL}, not cached", stat_all, forget_names, None, 0.3, 2.0, **small),
@@ -228,7 +227,7 @@ def rows(b):
             without("clone-W"), 0.45, None, **tree),
         Row(f"untar {b.tree}", in_way("mkdir $D/tar-$W && tar -C $D/tar-$W -xf $B/tree.tar"), without("tar-W"),
             without("tar-W"), 0.45, None, **tree),
-        Row("git status, second", in_way("git -C $D/tree status"), warm_status, None, 1.0, 1.2, "keep", **tree),
+        Row("git status, second", in_way("git -C $D/tree status"), warm_status, None, 1.0, 1.2, "keep", heavy=True, needs=("tree",), once=("native", "http", "tls")),
         Row("grep -r", in_way("! grep -r nothing-of-this $D/tree/src"), forget_names, None, 0.4, None, **tree),
         Row("cp -r", in_way("cp -r $D/tree/src $D/copy-$W"), forget_names, without("copy-W"), 0.4, None, **tree),
         Row("tar c", in_way("tar -C $D -cf - tree/src | wc -c"), forget_names, None, 0.4, None, **tree),

@@ -95,7 +95,7 @@ def table(times, rows):
 def main():
     bench = mount_rows.Bench(dict(w.split("=", 1) for w in sys.argv[1:]))
     bench.files, bench.tree = setting("FILES", 10000), setting("TREE", 5000)
-    bench.mib, bench.far_mib = setting("MIB", 1024), setting("FAR_MIB", 128)
+    bench.mib, bench.far_mib = setting("MIB", 1024), setting("FAR_MIB", 64)
     rows = selected(mount_rows.rows(bench))
     mount_rows.prepare(bench, rows)
     rounds = setting("ROUNDS", 7)
