@@ -148,7 +148,7 @@ tree_row() {
 	echo "tree of $1 files: sbxfs $before KiB before, at most $most, $(pss) after forgetting; known: $(known_inodes)"
 	[ "$most" -le $((TREE_KIB)) ] || { echo "more than $TREE_KIB KiB"; return 1; }
 }
-TREE_KIB=$((320 * 1024)) # doc/limits.md
+TREE_KIB=$((352 * 1024)) # names and a listing, doc/limits.md
 entries_row() { # ENTRIES of one directory
 	local before most
 	guest "mkdir -p w/one; cd w/one; seq $1 | xargs touch; echo made" | grep -q made || return 1
