@@ -42,6 +42,7 @@ static void on_started(struct shim *s, struct proc *p, const struct init_event *
 {
 	if (p->started)
 		return;
+	s->nstarting--;
 	if (ev->pid > 0)
 		return proc_started(s, p);
 	struct conn *c = p->starter;

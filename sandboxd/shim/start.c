@@ -175,6 +175,8 @@ static int check(struct shim *s, const struct conn *c, struct proto_start *m)
 	if (m->len != c->body_len - sizeof(*m) || m->len > PROTO_START_MAX || m->argc < 1 ||
 	    c->nfds != (m->flags & PROTO_START_STDIN ? 2 : 1))
 		return -EPROTO;
+	if (s->nstarting >= STARTING_MAX)
+		return -EAGAIN;
 	return proc_find(s, (uint32_t)c->in.frame.value) ? -EEXIST : 0;
 }
 
@@ -214,6 +216,7 @@ void start_call(struct shim *s, struct conn *c)
 		proc_free(s, p);
 		return conn_answer(s, c, r, PROTO_AT_SHIM, -1);
 	}
+	s->nstarting++;
 	p->starter = c;
 	c->start = p;
 }

@@ -17,6 +17,7 @@
 #define EXITED_MAX 4096 /* exited processes remembered for a front that does not forget them */
 #define DRAINS_MAX 2048
 #define CONNS_MAX 512
+#define STARTING_MAX 1024 /* starts that init has not answered: it may never do it */
 #define CHUNK (64 * 1024)
 
 struct shim;
@@ -98,7 +99,7 @@ struct shim {
 	unsigned nconns;
 	bool events_full;       /* events waits for room */
 	struct proc *procs[PROC_BUCKETS];
-	unsigned nexited;
+	unsigned nexited, nstarting;
 	struct proc *news;
 	struct stream *drains, *drains_last;
 	unsigned ndrains;

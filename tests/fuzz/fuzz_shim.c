@@ -100,7 +100,7 @@ static void settle(void)
 			return;
 		turn(&world.shim);
 		promise(!world.shim.ended);
-		promise(world.shim.nconns <= CONNS_MAX);
+		promise(world.shim.nconns <= CONNS_MAX && world.shim.nstarting <= STARTING_MAX);
 		if (++turns == TURNS_MAX)
 			return; /* an unread answer keeps it busy: allowed, as long as it turns */
 	}
