@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum waiting {
 	ASKING, /* a thread is at it */
@@ -279,6 +280,59 @@ static struct waiter *parked(struct lock_waits *w, const char *box)
 	return x;
 }
 
+/* --- who holds locks must be heard from, though it may ask nothing for long --- */
+
+#define HEARD_MS 500
+#define HEARD_TIMES 60
+
+struct holder {
+	struct mount *m;
+	char box[SBX_ID_MAX];
+};
+
+static bool holds_locks(struct mount *m, const char *box)
+{
+	struct handle *h;
+
+	pthread_mutex_lock(&m->lock);
+	for (h = m->handles; h; h = h->next)
+		if (h->file && atomic_load(&h->file->locked) && !strcmp(h->inode->box, box))
+			break;
+	pthread_mutex_unlock(&m->lock);
+	return h != NULL;
+}
+
+/* Until there is a connection again, by which we are heard from all the time. */
+static void be_heard(void *arg)
+{
+	const struct timespec ts = { .tv_nsec = HEARD_MS * 1000000 };
+	struct holder *o = arg;
+
+	for (int n = 0; n < HEARD_TIMES && !atomic_load(&o->m->stopping) && holds_locks(o->m, o->box); n++) {
+		struct req q = { .m = o->m, .op = "alive", .start_ms = now_ms(), .aside = true };
+		struct tree_attr a = { .target = NULL };
+
+		if (wire_stat(&q, o->box, "/", &a) == 0)
+			tree_attr_fini(&a);
+		if (fs1_epoch(o->m, o->box))
+			break;
+		(void)nanosleep(&ts, NULL);
+	}
+	free(o);
+}
+
+static void hold_on(struct mount *m, const char *box)
+{
+	struct holder *o = holds_locks(m, box) ? malloc(sizeof(*o)) : NULL;
+
+	if (!o)
+		return;
+	o->m = m;
+	memcpy(o->box, box, sizeof(o->box));
+	if (pool_run(m->pool, be_heard, o) < 0)
+		free(o);
+}
+
 void lock_conn_end(struct mount *m, const char *box)
 {
 	struct lock_waits *w = m->lock_waits;
@@ -288,6 +342,9 @@ void lock_conn_end(struct mount *m, const char *box)
 	for (x = w->list; x; x = x->next)
 		x->lost |= !strcmp(x->f->h->inode->box, box);
 	pthread_mutex_unlock(&w->lock);
+	if (atomic_load(&m->stopping))
+		return; /* whoever stops us answers all */
+	hold_on(m, box);
 	for (;;) {
 		pthread_mutex_lock(&w->lock);
 		x = parked(w, box);

@@ -62,11 +62,16 @@ void lock_taken(struct req *q, struct tree_file *f, const struct tree_attr *a)
 	}
 	pthread_mutex_lock(&i->tree_lock);
 	stale = !i->version[0] || strcmp(i->version, a->version) != 0;
-	memcpy(i->version, a->version, sizeof(i->version));
 	i->is_known = false;
 	pthread_mutex_unlock(&i->tree_lock);
-	if (stale && q->m->se)
+	if (!stale)
+		return;
+	/* First the pages go, then an open may find that they are of that version. */
+	if (q->m->se)
 		(void)fuse_lowlevel_notify_inval_inode(q->m->se, inode_nodeid(q->m, i), 0, 0);
+	pthread_mutex_lock(&i->tree_lock);
+	memcpy(i->version, a->version, sizeof(i->version));
+	pthread_mutex_unlock(&i->tree_lock);
 }
 
 static bool lets_go(const struct files_req *r)

@@ -97,6 +97,8 @@ fs_second_end() {
 	kill "$(cat "$T/fspid2")" 2>/dev/null
 	fs_wait fs_gone "$(cat "$T/fspid2")" || kill -9 "$(cat "$T/fspid2")" 2>/dev/null
 	rm -f "$T/fspid2"
+	mountpoint -q "$T/m2" 2>/dev/null && fusermount3 -uz "$T/m2"
+	return 0
 }
 # hand_start: tests/linux/hand.c inside, behind port 7000, and what tests/linux/hand.py needs to ask it.
 hand_start() {

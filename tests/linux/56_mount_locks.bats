@@ -43,8 +43,15 @@ lock() { python3 "$BATS_TEST_DIRNAME/locks.py" "$@"; }
 	fs_second_end
 	fs_second
 }
-@test "a mount that is killed holds its locks no longer than its client lives" {
-	touch "$H/dead"
+@test "a mount that is killed loses its locks; one that asks nothing keeps them over a new server" {
+	touch "$H/dead" "$H/keeps"
+	exec 7<>"$H/keeps"
+	flock -n 7
+	kill "$(cat "$T/pid")"
+	fs_wait fs_gone "$(cat "$T/pid")"
+	fs_server
+	fs_wait cat "$B2/state"
+	fs_wait touch "$H2/dead"
 	mkfifo "$T/held"
 	python3 -c 'import fcntl,sys,time
 f = open(sys.argv[1], "r+"); fcntl.flock(f, fcntl.LOCK_EX); print("held", flush=True); time.sleep(60)' \
@@ -53,7 +60,8 @@ f = open(sys.argv[1], "r+"); fcntl.flock(f, fcntl.LOCK_EX); print("held", flush=
 	read -r _ <"$T/held"
 	refused "" flock -n "$H/dead" true
 	kill -9 "$(cat "$T/fspid2")"
-	flock -w 30 "$H/dead" true
+	lock died dead keeps
+	exec 7>&-
 	kill -9 $holder
 	umount -l "$M2"
 	fs_second

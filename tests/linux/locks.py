@@ -285,6 +285,15 @@ def lost(mount):
         assert p.communicate(timeout=60)[0] == "has\n"
 
 
+def died(gone, kept):
+    """The lock of one mount ends with it; that of the other stays."""
+    hand = Hand()
+    until("the dead have locks", lambda: hand.ask("lock", "flock", inside(gone)) == 0)
+    hand.do("unlock")
+    r = hand.ask("lock", "flock", inside(kept))
+    assert r == -errno.EAGAIN, r
+
+
 def local():
     """The second mount has locks of its own."""
     hand = Hand()
