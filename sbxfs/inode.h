@@ -71,6 +71,7 @@ struct inode {
 	bool is_known;
 	uint64_t known_epoch, known_asked, known_seen; /* its tree_stamp */
 	struct listing *listing;    /* directories: its entries a moment ago */
+	bool is_long;               /* it has too many entries to fetch them for lookups */
 	uint64_t looks_ms;          /* lookups in it, close together */
 	unsigned looks;
 	unsigned changes;           /* our own ones: an answer from before one is old */

@@ -12,6 +12,8 @@
 #define YOUNG_MS 200
 #define CLOSE_MS 50    /* lookups this close together ... */
 #define CLOSE_COUNT 8  /* ... and this many of them are a walk */
+#define FAR_US 3000    /* where each question takes so long, the second one is enough */
+#define FAR_MS 1000
 
 #define TEXT_FIRST 480
 #define TEXT_MOST  32720
@@ -310,12 +312,20 @@ void listing_missed(struct inode *dir)
 	pthread_mutex_unlock(&dir->tree_lock);
 }
 
-bool listing_wanted(struct inode *dir)
+void listing_too_long(struct inode *dir)
 {
-	bool many;
+	pthread_mutex_lock(&dir->tree_lock);
+	dir->is_long = true;
+	pthread_mutex_unlock(&dir->tree_lock);
+}
+
+bool listing_wanted(struct mount *m, struct inode *dir)
+{
+	bool far = atomic_load(&m->ask_us) >= FAR_US, many;
 
 	pthread_mutex_lock(&dir->tree_lock);
-	many = dir->looks >= CLOSE_COUNT && now_ms() - dir->looks_ms <= CLOSE_MS;
+	many = !dir->is_long && dir->looks >= (far ? 1 : CLOSE_COUNT) &&
+		now_ms() - dir->looks_ms <= (far ? FAR_MS : CLOSE_MS);
 	if (many)
 		dir->looks = 0;
 	pthread_mutex_unlock(&dir->tree_lock);

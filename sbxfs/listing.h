@@ -56,6 +56,8 @@ void listings_tidy(struct mount *m);
 void listing_missed(struct inode *dir);
 /* There were so many just now that a listing is cheaper. What is not there does not count: who makes
  * many files asks for each name once, and what he makes changes the listing. */
-bool listing_wanted(struct inode *dir);
+bool listing_wanted(struct mount *m, struct inode *dir);
+/* It has more entries than are fetched for the sake of lookups. */
+void listing_too_long(struct inode *dir);
 
 #endif

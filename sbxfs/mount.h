@@ -108,6 +108,8 @@ struct mount {
 	atomic_uint own[256];
 	/* Pieces of 1 MiB that read-ahead and late writes hold, at most CHUNKS_MAX. */
 	atomic_uint chunks;
+	/* How long a question about a name takes, smoothed. */
+	atomic_uint_fast64_t ask_us;
 	atomic_size_t inline_bytes; /* that came with opens, of all open files */
 	/* Directories at one moment (listing.h). */
 	struct {

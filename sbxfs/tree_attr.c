@@ -282,6 +282,18 @@ static bool known_better(struct req *q, struct inode *dir, const struct listed_f
 	return better;
 }
 
+static struct listing *fetch_for_lookups(struct req *q, struct inode *dir)
+{
+	struct listing *l = NULL;
+	int rc = listing_fetch(q, dir, LISTING_MAX, &l);
+
+	if (rc == 0)
+		listing_keep(dir, l);
+	else if (rc == -E2BIG)
+		listing_too_long(dir);
+	return rc == 0 ? l : NULL;
+}
+
 /* From a listing of a moment ago; many lookups make one. */
 static bool lookup_listed(struct req *q, struct inode *dir, const char *name)
 {
@@ -293,8 +305,8 @@ static bool lookup_listed(struct req *q, struct inode *dir, const char *name)
 	if (lookup_watched(q, dir, name))
 		return true;
 	l = listing_recent(q, dir);
-	if (!l && listing_wanted(dir) && listing_fetch(q, dir, LISTING_MAX, &l) == 0)
-		listing_keep(dir, l);
+	if (!l && listing_wanted(q->m, dir))
+		l = fetch_for_lookups(q, dir);
 	memset(&q->err, 0, sizeof(q->err)); /* the question itself is still to be asked */
 	f = l ? listing_find(l, name) : NULL;
 	if (f && known_better(q, dir, f, l))
@@ -329,6 +341,15 @@ static bool lookup_known(struct req *q, struct inode *dir, const char *name)
 	return false;
 }
 
+static int ask_timed(struct req *q, const char *box, const char *path, struct tree_attr *ret)
+{
+	uint64_t start = now_ms(), was = atomic_load(&q->m->ask_us);
+	int rc = wire_stat(q, box, path, ret);
+
+	atomic_store(&q->m->ask_us, (was * 7 + (now_ms() - start) * 1000) / 8);
+	return rc;
+}
+
 void tree_lookup(struct req *q, struct inode *dir, const char *name)
 {
 	_cleanup_attr_ struct tree_attr a = { .target = NULL };
@@ -344,7 +365,7 @@ void tree_lookup(struct req *q, struct inode *dir, const char *name)
 	trust_wanted(q, dir, false);
 	rc = tree_path(q, dir, name, path);
 	if (rc == 0)
-		rc = wire_stat(q, dir->box, path, &a);
+		rc = ask_timed(q, dir->box, path, &a);
 	if (rc == -ENOENT)
 		link_remove(q->m, dir, name);
 	if (rc == -ENOENT)
