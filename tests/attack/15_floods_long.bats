@@ -60,7 +60,10 @@ flood() {
 	is "$(api -X DELETE -o /dev/null -w '%{http_code}' --max-time 30 "/v1/sandboxes/$A")" 204
 }
 
-@test "processes that fork" { flood fork 'a() { a | a & }; a; ./guest_pools fork'; }
+@test "processes that fork" {
+	local bomb='a() { a | a & }; a; ./guest_pools fork'
+	flood fork "$bomb"
+}
 @test "memory" { flood memory './guest_pools memory'; }
 @test "memory of its temporary file systems" { flood tmpfs 'dd if=/dev/zero of=/tmp/x bs=1M; dd if=/dev/zero of=/dev/shm/x bs=1M; rm /tmp/x /dev/shm/x'; }
 @test "the disk" { flood disk 'dd if=/dev/zero of=x bs=1M; sync; rm x'; }
