@@ -170,6 +170,9 @@ static int run(struct fuse_args *args, const struct options *o, struct sbx *sbx)
 				rc = serve(&m, se, o, sbx);
 			/* What was collected is sent while the server's answers can still come. */
 			mount_stop(&m);
+			/* They write to what is closed here. One that the kernel holds it lets go then. */
+			(void)notifier_stop(m.top_notifier);
+			(void)notifier_stop(m.notifier);
 			fuse_session_unmount(se);
 		}
 		fuse_remove_signal_handlers(se);
