@@ -61,3 +61,15 @@ has_more() { [ "$(samples neighbour)" -gt "$1" ]; }
 	teardown
 	as_before
 }
+
+@test "a folder of a worker's that has no end: an error, or a stream that its reader ends" {
+	local id
+	id=$(new)
+	[[ $(code --max-time 60 "/v1/sandboxes/$id/dirs?path=/lie/endless") == [05]* ]]
+	neighbour
+	code --max-time 10 "/v1/sandboxes/$id/fs/list?path=/lie/endless" >/dev/null
+	neighbour
+	del "$id"
+	teardown
+	as_before
+}
