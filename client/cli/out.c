@@ -45,8 +45,7 @@ int fail(const struct sbx_error *e)
 
 static bool control(const unsigned char *p)
 {
-	return *p < 0x20 || *p == 0x7f ||
-	       (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0);
+	return *p < 0x20 || *p == 0x7f || (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0);
 }
 
 static void put_safe(FILE *f, const char *text)

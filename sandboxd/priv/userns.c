@@ -41,9 +41,10 @@ static int write_maps(pid_t pid, uid_t first, int *ns)
 	return r == 0 && *ns < 0 ? -errno : r;
 }
 
-/* What the kernel counts by user (inotify, pending signals, message queues) it charges to the owner of
- * the user's namespace as well. One owner for all would be the host's root, and the first sandbox to
- * use much would use up everybody's; so each has its own, an id that no process of the host has. */
+/* What the kernel counts by user (inotify, pending signals, message queues) it charges to the owner
+ * of the user's namespace as well. One owner for all would be the host's root, and the first
+ * sandbox to use much would use up everybody's; so each has its own, an id that no process of the
+ * host has. */
 static pid_t start_owned(uid_t owner, void *stack_end, int *p)
 {
 	int dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0);

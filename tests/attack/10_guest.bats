@@ -25,8 +25,8 @@ race_files() {
 	id=$(new)
 	give "$id" guest_race
 	guest "$id" "mkdir d; echo GOOD > d/f; ln -s $T/host l" >/dev/null
-	p=$(begin "$id" './guest_race swap d l 60')
-	end=$((SECONDS + 30))
+	p=$(begin "$id" './guest_race swap d l 240')
+	end=$((SECONDS + 200))
 	# until both sides were met, and some more
 	while [ "$seen" -lt 3 ] || [ "$missed" -lt 3 ]; do
 		got=$(get "$id" /sandbox/home/d/f)

@@ -3,7 +3,8 @@
  *   guest_pools KIND [MOST]   prints "took N" and waits for the end of its input
  * inotify, signals, queues: quotas that a user has once on the whole host.
  * tcp, udp: megabytes of socket buffers, which are nobody's memory until somebody says whose.
- * fork: processes; memory: touched megabytes; files: descriptors; names: entries that are not there */
+ * fork: processes; memory: touched megabytes; files: descriptors; names: entries that are not there
+ */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -67,7 +68,8 @@ static int listener(struct sockaddr_in *a)
 	socklen_t len = sizeof(*a);
 	int s = socket(AF_INET, SOCK_STREAM, 0), size = 4 << 20;
 
-	*a = (struct sockaddr_in){ .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	*a = (struct sockaddr_in){ .sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	(void)setsockopt(s, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
 	if (bind(s, (struct sockaddr *)a, sizeof(*a)) < 0 || listen(s, 64) < 0 ||
 		getsockname(s, (struct sockaddr *)a, &len) < 0)
@@ -87,7 +89,8 @@ static long take_tcp(long most_mb)
 		int s = socket(AF_INET, SOCK_STREAM, 0), size = 4 << 20;
 		long before = sent;
 		ssize_t n;
-		if (s < 0 || connect(s, (struct sockaddr *)&a, sizeof(a)) < 0 || accept(l, NULL, NULL) < 0)
+		if (s < 0 || connect(s, (struct sockaddr *)&a, sizeof(a)) < 0 ||
+			accept(l, NULL, NULL) < 0)
 			break;
 		(void)setsockopt(s, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 		while ((n = send(s, b, sizeof(b), MSG_DONTWAIT | MSG_NOSIGNAL)) > 0)
@@ -105,15 +108,18 @@ static long take_udp(long most_mb)
 	long sent = 0;
 
 	while (sent >> 20 < most_mb) {
-		struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+		struct sockaddr_in a = { .sin_family = AF_INET,
+			.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 		socklen_t len = sizeof(a);
 		int s = socket(AF_INET, SOCK_DGRAM, 0);
 		if (s < 0 || bind(s, (struct sockaddr *)&a, sizeof(a)) < 0 ||
 			getsockname(s, (struct sockaddr *)&a, &len) < 0)
 			break;
-		/* the default buffer holds some of these; what does not fit is dropped without a word */
+		/* the default buffer holds some of these; what does not fit is dropped without a
+		 * word */
 		for (int i = 0; i < 6; i++)
-			(void)sendto(s, b, sizeof(b), MSG_DONTWAIT, (struct sockaddr *)&a, sizeof(a));
+			(void)sendto(
+				s, b, sizeof(b), MSG_DONTWAIT, (struct sockaddr *)&a, sizeof(a));
 		len = sizeof(held);
 		if (getsockopt(s, SOL_SOCKET, SO_MEMINFO, held, &len) < 0 || held[0] < sizeof(b))
 			break;
@@ -143,7 +149,8 @@ static long take_memory(long most_mb)
 	long n = 0;
 
 	for (; n < most_mb; n++) {
-		char *p = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		char *p = mmap(
+			NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		if (p == MAP_FAILED)
 			break;
 		memset(p, 1, 1 << 20);
@@ -199,7 +206,8 @@ int main(int argc, char **argv)
 	}
 	for (size_t i = 0; argc > 1 && i < sizeof(kinds) / sizeof(kinds[0]); i++)
 		if (strcmp(kinds[i].kind, argv[1]) == 0) {
-			printf("took %ld\n", kinds[i].take(argc > 2 ? atol(argv[2]) : kinds[i].most));
+			printf("took %ld\n",
+				kinds[i].take(argc > 2 ? atol(argv[2]) : kinds[i].most));
 			fflush(stdout);
 			while (read(0, &c, 1) > 0)
 				;

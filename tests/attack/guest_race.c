@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Changes what others are looking at, as fast as the kernel lets it.
  *   guest_race swap A B [SECONDS]   exchanges the two names again and again
- *   guest_race stop [SECONDS]       stops every other process that it may, a start half done included
- * Prints how often, when the time is over. */
+ *   guest_race stop [SECONDS]       stops every other process that it may, a start half done
+ * included Prints how often, when the time is over. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

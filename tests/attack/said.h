@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* How programs that attack from inside report: a line for each attempt, its name and how it ended (an
- * errno's name, a signal's, "OK", or a short text). What is right is known outside. */
+/* How programs that attack from inside report: a line for each attempt, its name and how it ended
+ * (an errno's name, a signal's, "OK", or a short text). What is right is known outside. */
 #ifndef TESTS_ATTACK_SAID_H
 #define TESTS_ATTACK_SAID_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What tests/contract/test_hardening does not have: every row as the sandbox user, as guest root, and,
- * where a second barrier is claimed, as guest root without the system call filter. */
+/* What tests/contract/test_hardening does not have: every row as the sandbox user, as guest root,
+ * and, where a second barrier is claimed, as guest root without the system call filter. */
 #include "tests/support/inside.h"
 
 #define NO "|EPERM|EACCES|"

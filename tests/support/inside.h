@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Attacks from inside as tables: a static program is put into a sandbox and prints one line for each
- * attempt, "name how-it-ended"; a row says which ends are right. One row, one test. */
+/* Attacks from inside as tables: a static program is put into a sandbox and prints one line for
+ * each attempt, "name how-it-ended"; a row says which ends are right. One row, one test. */
 #ifndef TESTS_SUPPORT_INSIDE_H
 #define TESTS_SUPPORT_INSIDE_H
 
@@ -24,7 +24,8 @@ struct inside_plan {
 /* For `more`: the rig of the plan that runs, and its program as ./attack of a sandbox's home. */
 struct linux_rig *inside_rig(void);
 void inside_put(struct box *b);
-/* Runs the plans one after the other; how many tests failed. Skipped with a reason where not root. */
+/* Runs the plans one after the other; how many tests failed. Skipped with a reason where not root.
+ */
 int inside_run(const struct inside_plan *plans, size_t n);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Calls that an ordinary program may make on an ordinary machine, and that would take here from what
- * the whole host has once: a pool without owners, the kernel's log, a module to load. */
+/* Calls that an ordinary program may make on an ordinary machine, and that would take here from
+ * what the whole host has once: a pool without owners, the kernel's log, a module to load. */
 #include "tests/attack/inside/inside.h"
 
 #include <fcntl.h>
@@ -37,7 +37,8 @@ static void try_aio(void)
 
 static void try_huge_pages(void)
 {
-	void *p = mmap(NULL, 2 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+	void *p = mmap(NULL, 2 << 20, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
 
 	result("host-wide-huge-pages", p == MAP_FAILED ? -1 : 0);
 	result("host-wide-huge-file", syscall(SYS_memfd_create, "x", 4u));
@@ -89,7 +90,8 @@ static void try_capabilities(void)
 
 	memset(c, 0xff, sizeof(c));
 	result("all-capabilities", syscall(SYS_capset, &h, c));
-	result("ambient-capability", prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_SYS_ADMIN, 0, 0));
+	result("ambient-capability",
+		prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_SYS_ADMIN, 0, 0));
 	say("no-new-privileges", prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 ? "set" : "not-set");
 	say("filter", prctl(PR_GET_SECCOMP, 0, 0, 0, 0) == 2 ? "set" : "not-set");
 	result("memory-map", prctl(PR_SET_MM, PR_SET_MM_START_CODE, 0x400000, 0, 0));
@@ -114,7 +116,8 @@ static void try_priority(void)
 	result("raise-queues", setrlimit(RLIMIT_MSGQUEUE, &files));
 }
 
-/* 1 keeps the host's program for cores from being started; 0, which anybody may choose, would not. */
+/* 1 keeps the host's program for cores from being started; 0, which anybody may choose, would not.
+ */
 static void try_core(void)
 {
 	struct rlimit none = { 0, 0 }, l = { 9, 9 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* With arguments that would work, unlike those of tests/linux/attack: so that it is the right that is
- * missing, and not a file. */
+/* With arguments that would work, unlike those of tests/linux/attack: so that it is the right that
+ * is missing, and not a file. */
 #include "tests/attack/inside/inside.h"
 
 #include <fcntl.h>
@@ -56,14 +56,16 @@ static int look(const char *path, const struct stat *st, int kind, struct FTW *a
 	size_t n = strlen(found);
 
 	(void)at;
-	if (kind != FTW_F || !(S_ISBLK(st->st_mode) || (S_ISCHR(st->st_mode) && !is_known(st->st_rdev))))
+	if (kind != FTW_F ||
+		!(S_ISBLK(st->st_mode) || (S_ISCHR(st->st_mode) && !is_known(st->st_rdev))))
 		return 0;
 	if (n < sizeof(found) - 2)
 		snprintf(found + n, sizeof(found) - n, "%s%s", n ? "," : "", path);
 	return 0;
 }
 
-/* --- rights of files ---------------------------------------------------------------------------- */
+/* --- rights of files ----------------------------------------------------------------------------
+ */
 
 static long copy_self(const char *to)
 {
@@ -139,7 +141,8 @@ static void chroot_dance(void)
 	}
 	waitpid(pid, &status, 0);
 	static const char *const said[] = { "?", "EPERM", "error", "own-root", "outside" };
-	say("chroot-dance", WIFEXITED(status) && WEXITSTATUS(status) < 5 ? said[WEXITSTATUS(status)] : "?");
+	say("chroot-dance",
+		WIFEXITED(status) && WEXITSTATUS(status) < 5 ? said[WEXITSTATUS(status)] : "?");
 	(void)rmdir("/tmp/jail");
 }
 
@@ -147,8 +150,8 @@ void try_mounts(void)
 {
 	(void)mkdir(HERE, 0755);
 	for (size_t i = 0; i < sizeof(tries) / sizeof(tries[0]); i++)
-		result(tries[i].name,
-			syscall(SYS_mount, tries[i].source, tries[i].target, tries[i].type, tries[i].flags, NULL));
+		result(tries[i].name, syscall(SYS_mount, tries[i].source, tries[i].target,
+					      tries[i].type, tries[i].flags, NULL));
 	result("unmask", syscall(SYS_umount2, "/proc/interrupts", MNT_DETACH));
 	result("unmount-sysctls", syscall(SYS_umount2, "/proc/sys", MNT_DETACH));
 	result("clone-root", syscall(SYS_open_tree, AT_FDCWD, "/", 1u));
@@ -157,7 +160,8 @@ void try_mounts(void)
 	(void)nftw("/", look, 32, FTW_PHYS);
 	say("device-nodes", found[0] ? found : "none");
 	result("node-in-home", mknod("/sandbox/home/disk", S_IFBLK | 0666, makedev(8, 0)));
-	result("whiteout", mknod("/sandbox/home/white", S_IFCHR | 0666, makedev(0, 0)) == 0 ? 0 : -1);
+	result("whiteout",
+		mknod("/sandbox/home/white", S_IFCHR | 0666, makedev(0, 0)) == 0 ? 0 : -1);
 	(void)unlink("/sandbox/home/white");
 	set_id_file();
 	result("trusted-attribute", setxattr("/sandbox/home", "trusted.overlay.opaque", "y", 1, 0));

@@ -23,7 +23,8 @@
 
 static void try_families(void)
 {
-	static const int types[] = { SOCK_STREAM, SOCK_DGRAM, SOCK_RAW, SOCK_RDM, SOCK_SEQPACKET, SOCK_DCCP };
+	static const int types[] = { SOCK_STREAM, SOCK_DGRAM, SOCK_RAW, SOCK_RDM, SOCK_SEQPACKET,
+		SOCK_DCCP };
 	char some[128] = "";
 
 	for (int f = 0; f < 64; f++)
@@ -33,7 +34,8 @@ static void try_families(void)
 			if (s < 0)
 				continue;
 			close(s);
-			if (f != AF_UNIX && f != AF_INET && f != AF_INET6 && f != AF_NETLINK && n < 100)
+			if (f != AF_UNIX && f != AF_INET && f != AF_INET6 && f != AF_NETLINK &&
+				n < 100)
 				snprintf(some + n, sizeof(some) - n, "%s%d", n ? "," : "", f);
 		}
 	say("other-families", some[0] ? some : "none");
@@ -80,7 +82,8 @@ static void try_protocols(void)
 	say("other-netlinks", some[0] ? some : "none");
 }
 
-/* --- changes to the network -------------------------------------------------------------------- */
+/* --- changes to the network --------------------------------------------------------------------
+ */
 
 static long ask_kernel(int s, int type)
 {
@@ -112,8 +115,9 @@ static void try_netlink(void)
 		int type;
 	} list[] = { { "new-interface", RTM_NEWLINK }, { "delete-interface", RTM_DELLINK },
 		{ "new-address", RTM_NEWADDR }, { "delete-address", RTM_DELADDR },
-		{ "new-route", RTM_NEWROUTE }, { "delete-route", RTM_DELROUTE }, { "new-rule", RTM_NEWRULE },
-		{ "new-neighbour", RTM_NEWNEIGH }, { "new-queue", RTM_NEWQDISC }, { "new-filter", RTM_NEWTFILTER },
+		{ "new-route", RTM_NEWROUTE }, { "delete-route", RTM_DELROUTE },
+		{ "new-rule", RTM_NEWRULE }, { "new-neighbour", RTM_NEWNEIGH },
+		{ "new-queue", RTM_NEWQDISC }, { "new-filter", RTM_NEWTFILTER },
 		{ "new-netns-id", RTM_NEWNSID } };
 	int s = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
 
@@ -128,21 +132,24 @@ static void try_options(void)
 		const char *name;
 		int level, option;
 	} list[] = { { "packet-mark", SOL_SOCKET, SO_MARK }, { "repair", IPPROTO_TCP, TCP_REPAIR },
-		{ "transparent", IPPROTO_IP, 19 }, { "buffer-by-force", SOL_SOCKET, SO_RCVBUFFORCE },
+		{ "transparent", IPPROTO_IP, 19 },
+		{ "buffer-by-force", SOL_SOCKET, SO_RCVBUFFORCE },
 		{ "socket-debug", SOL_SOCKET, SO_DEBUG } };
 	int s = socket(AF_INET, SOCK_STREAM, 0), one = 1;
 	char b[256];
 	socklen_t n = sizeof(b);
 
 	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
-		result(list[i].name, setsockopt(s, list[i].level, list[i].option, &one, sizeof(one)));
+		result(list[i].name,
+			setsockopt(s, list[i].level, list[i].option, &one, sizeof(one)));
 	result("packet-filter", getsockopt(s, IPPROTO_IP, 64, b, &n));
 	result("congestion-module", setsockopt(s, IPPROTO_TCP, TCP_CONGESTION, "hybla", 5));
 	result("protocol-module", setsockopt(s, IPPROTO_TCP, 31, "tls", 3));
 	close(s);
 }
 
-/* --- what leads out ----------------------------------------------------------------------------- */
+/* --- what leads out -----------------------------------------------------------------------------
+ */
 
 static void send_to(const char *name, const char *addr, int broadcast)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Nothing of the kernel's own may be written, whatever it is called on this kernel: so not a list of
- * names, but every file there is, opened for writing. */
+/* Nothing of the kernel's own may be written, whatever it is called on this kernel: so not a list
+ * of names, but every file there is, opened for writing. */
 #include "tests/attack/inside/inside.h"
 
 #include <dirent.h>
