@@ -431,8 +431,8 @@ static void inode_reap(struct inodes *t, struct inode *i)
 			struct inode *parent = l->parent;
 
 			link_drop(t, l);
-			parent->refs--;
-			if (n < 64)
+			/* Once, and not for each name that it held of this one. */
+			if (--parent->refs == 0 && n < 64)
 				todo[n++] = parent;
 		}
 		hash_out(t, i);
