@@ -96,7 +96,7 @@ LISTS = {
 
 class Liar:
     def __init__(self, sock):
-        self.sock, self.lock, self.count = sock, threading.Lock(), 0
+        self.sock, self.lock, self.count, self.page = sock, threading.Lock(), 0, b""
 
     def get(self, n):
         data = b""
@@ -148,11 +148,14 @@ class Liar:
             out = [(n, FILE if n == b"f" else DIR, TREE[HOME + b"/" + n][1], b"") for n in (b"f", b"d")]
             out = LISTS.get(w, out)
         if w in ("endless", "empty") and (path == HOME or not path):
-            handle, flags = 77, 0
-            self.count += 1
-            out = [(b"%d.%d" % (self.count, i), FILE, 1000 + i, b"") for i in range(4000 if w == "endless" else 0)]
-        data = b"".join(ENTRY.pack(attr(m, 0, ino), i, len(n), len(t)) + n + t for i, (n, m, ino, t) in enumerate(out))
-        self.answer(LIST, tag, len(out) + (w == "count"), data, handle, flags)
+            n = 4000 if w == "endless" else 0
+            if n and not self.page:
+                self.page = self.entries([(b"n%d" % i, FILE, 1000 + i, b"") for i in range(n)])
+            return self.answer(LIST, tag, n, self.page if n else b"", 77)
+        self.answer(LIST, tag, len(out) + (w == "count"), self.entries(out), handle, flags)
+
+    def entries(self, of):
+        return b"".join(ENTRY.pack(attr(m, 0, ino), i, len(n), len(t)) + n + t for i, (n, m, ino, t) in enumerate(of))
 
     def find(self, w, path):
         for name, mode, ino, target in LISTS.get(w, []):
