@@ -7,6 +7,7 @@
 #include "common/sys/mem.h"
 
 #include <stdio.h>
+#include <sys/stat.h>
 
 #define OWNER 1001 /* the sandbox user, as on every disk */
 
@@ -21,7 +22,8 @@ static int prepare(int mnt)
 	_cleanup_close_ int root = openat(mnt, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	if (root < 0 || (unlinkat(root, "lost+found", AT_REMOVEDIR) < 0 && errno != ENOENT) ||
-		fchown(root, OWNER, OWNER) < 0)
+		fchown(root, OWNER, OWNER) < 0 ||
+		fchmod(root, 0755) < 0) /* where it is a folder, the umask was at work */
 		return -errno;
 	fault_point("volume-prepared");
 	return syncfs(root) < 0 ? -errno : 0;
