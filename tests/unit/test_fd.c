@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #define EACH_MS 20
+#define MOVES   200
 #define BYTES   100000
 
 struct peer {
@@ -30,11 +31,12 @@ static void *move_a_little(void *arg)
 	struct timespec pause = { .tv_nsec = EACH_MS * 1000000 };
 	char b = 0;
 
-	while (!p->stop) {
+	for (int i = 0; i < MOVES && !p->stop; i++) {
 		if ((p->reads ? recv(p->fd, &b, 1, MSG_DONTWAIT) : send(p->fd, &b, 1, MSG_NOSIGNAL)) == 0)
 			break;
 		nanosleep(&pause, NULL);
 	}
+	shutdown(p->fd, SHUT_RDWR); /* who still waits hears something else */
 	return NULL;
 }
 
