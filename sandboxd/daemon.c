@@ -308,7 +308,8 @@ static int open_state(struct daemon *d, struct err *e)
 			d->state_dir);
 	if (is_linux(d) && st.st_uid == 0 && !may_take(d->state_dirfd))
 		return err_set(e, ERR_INVALID_REQUEST,
-			"\"%s\" is neither empty nor a state directory", d->state_dir);
+			"\"%s\" is neither empty nor a state directory: name one that is either",
+			d->state_dir);
 	d->lock_fd =
 		openat(d->state_dirfd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (d->lock_fd < 0)

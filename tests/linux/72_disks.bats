@@ -66,8 +66,8 @@ host_free_mb() { df -m --output=avail "$D/state" | tail -n1 | tr -d ' '; }
 }
 
 @test "a pool that cannot be used ends the start with its name; without it by name the server runs" {
-	mkdir -p "$D/state/priv"
-	chmod 700 "$D/state" "$D/state/priv"
+	start --disk-provider loop
+	stop
 	echo junk >"$D/state/priv/pool.btrfs"
 	! start 2>/dev/null
 	grep -q 'pool.btrfs cannot be used' "$D/log"
