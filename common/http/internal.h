@@ -101,6 +101,7 @@ int64_t http_now_ms(void);
 bool conn_busy(struct conn *c); /* our turn: no deadline; false when it was evicted */
 void conn_waits(struct conn *c, unsigned ms, enum turn turn);
 /* Tells why the header's lines are not what other readers would see, NULL when they are. */
+bool req_lines_known(void); /* can this version of the library be looked at so? Else it is told to be strict */
 const char *req_lines_fault(const struct http_req *r, const char *url, const char *version);
 /* Tells why the header's framing is unsafe, NULL when it is sound. */
 const char *req_framing_fault(struct http_req *r);

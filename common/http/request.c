@@ -227,6 +227,11 @@ static int64_t parse_length(const char *s)
 #define NAME_CHARS                                                                                 \
 	"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
+bool req_lines_known(void)
+{
+	return strcmp(MHD_get_version(), CUT_BY) == 0;
+}
+
 struct lines {
 	const char *at; /* where the next one has to begin; NULL: one was bad */
 };
@@ -264,7 +269,7 @@ const char *req_lines_fault(const struct http_req *r, const char *url, const cha
 	const char *p = r->method + strlen(r->method) + 1;
 	struct lines l;
 
-	if (strcmp(MHD_get_version(), CUT_BY))
+	if (!req_lines_known())
 		return NULL;
 	if (url != p || strpbrk(url, " \t") || version != p + r->target_len + 1)
 		return "malformed request line";

@@ -471,27 +471,28 @@ static int start_mhd(struct http_server *s, struct err *e)
 	const struct http_conf *c = &s->conf;
 	unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD |
 			 MHD_USE_POLL | MHD_USE_ITC | MHD_ALLOW_UPGRADE | MHD_USE_ERROR_LOG;
-	struct MHD_OptionItem tls[8];
+	struct MHD_OptionItem more[8];
 	size_t n = 0;
 
 	if (c->tls_cert_pem) {
 		flags |= MHD_USE_TLS;
-		tls[n++] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_MEM_CERT, 0,
+		more[n++] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_MEM_CERT, 0,
 			(void *)(uintptr_t)c->tls_cert_pem };
-		tls[n++] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_MEM_KEY, 0,
+		more[n++] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_MEM_KEY, 0,
 			(void *)(uintptr_t)c->tls_key_pem };
-		tls[n++] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_PRIORITIES, 0,
+		more[n++] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_PRIORITIES, 0,
 			(void *)(uintptr_t) "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2" };
 		if (c->client_ca_pem)
-			tls[n++] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_MEM_TRUST, 0,
+			more[n++] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_MEM_TRUST, 0,
 				(void *)(uintptr_t)c->client_ca_pem };
 	}
-	tls[n] = (struct MHD_OptionItem){ MHD_OPTION_END, 0, NULL };
+	if (!req_lines_known())
+		more[n++] = (struct MHD_OptionItem){ MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL };
+	more[n] = (struct MHD_OptionItem){ MHD_OPTION_END, 0, NULL };
 	/* An option and its values a line. */
 	/* clang-format off */
 	s->mhd = MHD_start_daemon(flags, 0, NULL, NULL, on_request, s,
 		MHD_OPTION_EXTERNAL_LOGGER, on_log, s,
-		MHD_OPTION_STRICT_FOR_CLIENT, 1,
 		MHD_OPTION_LISTEN_SOCKET, c->listen_fd,
 		MHD_OPTION_CONNECTION_LIMIT, c->max_connections + HTTP_SPARE_CONNECTIONS,
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_POOL_BYTES,
@@ -500,7 +501,7 @@ static int start_mhd(struct http_server *s, struct err *e)
 		MHD_OPTION_URI_LOG_CALLBACK, on_uri, s,
 		MHD_OPTION_NOTIFY_COMPLETED, on_completed, s,
 		MHD_OPTION_NOTIFY_CONNECTION, on_connection, s,
-		MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+		MHD_OPTION_ARRAY, more, MHD_OPTION_END);
 	/* clang-format on */
 	if (!s->mhd)
 		return err_set(e, ERR_INTERNAL, "cannot start the HTTP server%s",
