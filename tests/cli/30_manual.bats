@@ -13,7 +13,7 @@ teardown_file() { cli_stop; }
 @test "the pages are clean mdoc" {
 	command -v mandoc >/dev/null || skip "mandoc is not installed"
 	for page in doc/man/sbx.1 doc/man/libsbx.3 doc/man/sandbox-api.7; do
-		run sh -c "mandoc -Tlint $page | grep -vE 'referenced manual not found|outdated mandoc.db'"
+		run sh -c "mandoc -Tlint $page 2>&1 | grep -vE 'referenced manual not found|outdated mandoc.db'"
 		[ -z "$output" ] || { echo "$output"; false; }
 	done
 }
