@@ -17,7 +17,7 @@ COMMON    := common/sys common/base common/json common/api common/curl
 SERVERLIB := common/http common/db sandboxd/store sandboxd/proto sandboxd/backend sandboxd/backend/linux sandboxd/backend/fake sandboxd/core sandboxd/api
 CLIENTLIB := client/lib
 
-LIBS_sandboxd := -lmicrohttpd -lgnutls -lz -ljansson -lsqlite3 -lcrypto -lssl -lpthread
+LIBS_sandboxd := -lmicrohttpd -lgnutls -lz -ljansson -lsqlite3 -lcrypto -lssl -lm -lpthread
 LIBS_priv     := -lseccomp
 # libcurl is loaded at run time, for TCP and TLS endpoints only: common/curl/curl.h.
 LIBS_client   := -ljansson -lpthread
