@@ -34,6 +34,11 @@ static int await(pid_t pid)
 }
 
 /* From one stop to the next. *ret: what was decided. */
+#ifdef __SANITIZE_THREAD__
+#define COUNTABLE false /* what watches for races takes steps of its own, never as many */
+#else
+#define COUNTABLE true
+#endif
 static long steps_for(const char *authorization, bool *ret)
 {
 	pid_t pid = fork();
@@ -76,7 +81,7 @@ static void every_token_of_one_length_takes_the_same_steps(void **state)
 	long want = steps_for(rows[0].authorization, &right);
 
 	(void)state;
-	if (want < 0)
+	if (want < 0 || !COUNTABLE)
 		skip();
 	assert_true(want > 100);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -100,7 +105,7 @@ static void the_tokens_length_does_not_show(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(guesses); i++) {
 		long a = steps_for(guesses[i], &right), b = steps_for(others[i], &right);
 
-		if (a < 0)
+		if (a < 0 || !COUNTABLE)
 			skip();
 		assert_int_equal(a, b);
 		assert_false(right);
