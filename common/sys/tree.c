@@ -4,9 +4,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define DEPTH_MAX 64
@@ -26,7 +28,21 @@ static int is_entry(const struct dirent *de)
 	return strcmp(de->d_name, ".") != 0 && strcmp(de->d_name, "..") != 0;
 }
 
-/* What lies deeper is moved up, beside the tree, and removed from there: a level costs a descriptor. */
+/* Of a tree that is to go: what is mounted in it is somebody else's. */
+static DIR *open_here(int parent, const char *name)
+{
+	struct open_how how = { .flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV };
+	int fd = (int)syscall(SYS_openat2, parent, name, &how, sizeof(how));
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+
+	if (fd >= 0 && !d)
+		close(fd);
+	return d;
+}
+
+/* A guest may make folders in folders without end. Each level that is gone down costs a descriptor, so what lies
+ * too deep is moved up, beside the tree, and removed from there. A sweep knows the name, should we end before. */
 struct removal {
 	int top;
 	unsigned moved;
@@ -34,7 +50,7 @@ struct removal {
 
 static void name_moved(char name[32], unsigned i)
 {
-	snprintf(name, 32, ".deep-%u", i);
+	snprintf(name, 32, ".deep-%u.tmp", i);
 }
 
 static int move_up(struct removal *m, int parent, const char *name)
@@ -44,7 +60,8 @@ static int move_up(struct removal *m, int parent, const char *name)
 
 	do
 		name_moved(to, m->moved++);
-	while ((r = renameat(parent, name, m->top, to)) < 0 && (errno == EEXIST || errno == ENOTEMPTY));
+	while ((r = (int)syscall(SYS_renameat2, parent, name, m->top, to, 1u /* RENAME_NOREPLACE */)) < 0 &&
+		errno == EEXIST);
 	return r < 0 ? -errno : 0;
 }
 
@@ -60,15 +77,15 @@ static int remove_at(struct removal *m, int parent, const char *name, int depth)
 		return -errno;
 	if (depth == DEPTH_MAX)
 		return move_up(m, parent, name);
-	d = open_dir(parent, name);
+	d = open_here(parent, name);
 	if (!d)
-		return -errno;
+		return errno == ENOENT ? 0 : -errno; /* another removes it, too */
 	while ((de = readdir(d)))
 		if (is_entry(de) && (one = remove_at(m, dirfd(d), de->d_name, depth + 1)) < 0 &&
 			r == 0)
 			r = one;
 	closedir(d);
-	if (unlinkat(parent, name, AT_REMOVEDIR) < 0 && r == 0)
+	if (unlinkat(parent, name, AT_REMOVEDIR) < 0 && errno != ENOENT && r == 0)
 		r = -errno;
 	return r;
 }

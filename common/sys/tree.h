@@ -5,7 +5,8 @@
 
 #include <stdint.h>
 
-/* Removes a file or a folder below `parent`; no link is followed. What is not there is fine. 0 or -errno
+/* Removes a file or a folder below `parent`; no link is followed, no other file
+ * system entered. What is not there is fine. 0 or -errno
  * of the first that could not be removed. However deep it is, it holds 64 descriptors at a time. */
 int tree_remove(int parent, const char *name);
 /* Sum of the sizes of the regular files in it, 64 folders deep. */

@@ -3,6 +3,7 @@
 #include "sandboxd/priv/area.h"
 
 #include "common/sys/mem.h"
+#include "common/sys/tree.h"
 #include "sandboxd/priv/pool.h"
 
 #include <dirent.h>
@@ -115,10 +116,10 @@ int area_rename(const struct area_store *s, const char *from, const char *to)
 int area_remove(const struct area_store *s, const char *name)
 {
 	int r = s->provider->remove ? s->provider->remove(s, name)
-				    : fake_tree_remove(s->areas, name);
+				    : tree_remove(s->areas, name);
 
 	if (r == 0 && s->plain != s->areas)
-		r = fake_tree_remove(s->plain, name);
+		r = tree_remove(s->plain, name);
 	return r;
 }
 

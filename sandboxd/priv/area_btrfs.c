@@ -5,6 +5,7 @@
  * for what it wrote until nothing uses that any more, snapshots included: limits are set anew when
  * one is taken (seal.c). */
 #include "common/sys/mem.h"
+#include "common/sys/tree.h"
 #include "sandboxd/priv/area.h"
 #include "sandboxd/priv/btrfs.h"
 #include "sandboxd/priv/pool.h"
@@ -32,7 +33,7 @@ static int remove_area(const struct area_store *s, const char *name)
 {
 	int r = btrfs_subvol_delete(s->areas, name);
 
-	return r == -ENOENT ? 0 : r == 0 ? 0 : fake_tree_remove(s->areas, name);
+	return r == -ENOENT ? 0 : r == 0 ? 0 : tree_remove(s->areas, name);
 }
 
 static int make_subvol(const struct area_store *s, const struct area_spec *a, struct fail *f)

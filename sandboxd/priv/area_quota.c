@@ -4,6 +4,7 @@
  * ext4's limit: neither a guest process nor the file worker has it. */
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
+#include "common/sys/tree.h"
 #include "sandboxd/priv/area.h"
 
 #include <linux/dqblk_xfs.h>
@@ -75,7 +76,7 @@ static int make_folder(
 	uint32_t project = PROJECT_BASE + a->num;
 	int dir, r;
 
-	(void)fake_tree_remove(s->areas, a->name);
+	(void)tree_remove(s->areas, a->name);
 	dir = dir_make(s->areas, a->name, 0755);
 	if (dir < 0)
 		return fail_set(f, dir, "make the area's folder");
@@ -163,7 +164,7 @@ static int test(const struct area_store *s, long magic, limit_fn *limit, struct 
 	} else {
 		r = dir;
 	}
-	(void)fake_tree_remove(s->areas, name);
+	(void)tree_remove(s->areas, name);
 	return r;
 }
 

@@ -4,6 +4,7 @@
 
 #include "common/sys/fault.h"
 #include "common/sys/mem.h"
+#include "common/sys/tree.h"
 #include "sandboxd/priv/works.h"
 
 #include <dirent.h>
@@ -48,7 +49,7 @@ static int drop_sealed(const struct build_env *env, const char *name)
 {
 	int r = env->areas.provider->drop(&env->areas, name);
 
-	return r == -ENOTTY || r == -EINVAL ? fake_tree_remove(env->areas.sealed, name) : r;
+	return r == -ENOTTY || r == -EINVAL ? tree_remove(env->areas.sealed, name) : r;
 }
 
 void layer_drop_work(const struct build_env *env, const struct work *w, struct work_result *ret)
@@ -61,7 +62,7 @@ void layer_drop_work(const struct build_env *env, const struct work *w, struct w
 	r = hide(env->layers, name);
 	if (r == 0) {
 		fault_point("layer-hidden");
-		r = fake_tree_remove(env->layers, gone);
+		r = tree_remove(env->layers, gone);
 	}
 	if (r == 0 && env->areas.sealed >= 0)
 		r = drop_sealed(env, name);
@@ -160,7 +161,7 @@ static void clear_dir(const struct build_env *env, int dir)
 		else if (dir == env->areas.areas)
 			(void)area_remove(&env->areas, de->d_name);
 		else
-			(void)fake_tree_remove(dir, de->d_name);
+			(void)tree_remove(dir, de->d_name);
 	}
 	if (d)
 		closedir(d);

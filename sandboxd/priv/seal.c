@@ -6,6 +6,7 @@
 
 #include "common/sys/fault.h"
 #include "common/sys/mem.h"
+#include "common/sys/tree.h"
 #include "sandboxd/priv/broker.h"
 #include "sandboxd/priv/layers.h"
 #include "sandboxd/priv/root.h"
@@ -211,14 +212,14 @@ static int seal_by_copy(struct seal *s, struct work_result *ret)
 	if (upper < 0)
 		return upper;
 	snprintf(tmp, sizeof(tmp), ".%s.tmp", s->layer);
-	(void)fake_tree_remove(s->env->layers, tmp);
+	(void)tree_remove(s->env->layers, tmp);
 	_cleanup_close_ int to = dir_make(s->env->layers, tmp, 0700);
 	r = to < 0 ? fail_set(&ret->fail, to, "make the layer") : copy_into(s, upper, to, ret);
 	fault_point("seal-copied");
 	if (r == 0 && renameat(s->env->layers, tmp, s->env->layers, s->layer) < 0)
 		r = fail_set(&ret->fail, errno, "name the layer");
 	if (r < 0)
-		(void)fake_tree_remove(s->env->layers, tmp);
+		(void)tree_remove(s->env->layers, tmp);
 	else if (fsync(s->env->layers) < 0)
 		r = fail_set(&ret->fail, errno, "sync the layers");
 	return r;

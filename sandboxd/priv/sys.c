@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Names that the front sends, small files, trees of ours. */
+/* Names that the front sends, small files. */
 #include "sandboxd/priv/sys.h"
 
 #include "common/sys/mem.h"
 
-#include <dirent.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -102,89 +101,6 @@ int dir_make(int parent, const char *name, unsigned int mode)
 	if (mkdirat(parent, name, mode) < 0 && errno != EEXIST)
 		return -errno;
 	return open_below(parent, name, O_RDONLY | O_DIRECTORY, 0);
-}
-
-/* A guest may make folders in folders without end. Each level that is gone down costs a descriptor, so what lies
- * too deep is moved up, beside the tree, and removed from there. A sweep knows the name, should we end before. */
-#define DEPTH_MAX 64
-struct removal {
-	int top;
-	unsigned moved;
-};
-
-static void name_moved(char name[32], unsigned i)
-{
-	snprintf(name, 32, ".deep-%u.tmp", i);
-}
-
-static int move_up(struct removal *m, int parent, const char *name)
-{
-	char to[32];
-	int r;
-
-	do
-		name_moved(to, m->moved++);
-	while ((r = (int)syscall(SYS_renameat2, parent, name, m->top, to, RENAME_NOREPLACE)) < 0 &&
-		errno == EEXIST);
-	return r < 0 ? -errno : 0;
-}
-
-static int remove_at(struct removal *m, int parent, const char *name, int depth);
-
-static int remove_inside(struct removal *m, int fd, int depth)
-{
-	DIR *d = fdopendir(fd);
-	struct dirent *de;
-	int r = 0;
-
-	if (!d) {
-		close(fd);
-		return -errno;
-	}
-	while ((de = readdir(d))) {
-		if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0)
-			continue;
-		int one = remove_at(m, dirfd(d), de->d_name, depth + 1);
-		if (one < 0 && r == 0)
-			r = one;
-	}
-	closedir(d);
-	return r;
-}
-
-static int remove_at(struct removal *m, int parent, const char *name, int depth)
-{
-	int fd, r;
-
-	if (unlinkat(parent, name, 0) == 0 || errno == ENOENT)
-		return 0;
-	if (errno != EISDIR && errno != EPERM)
-		return -errno;
-	if (depth == DEPTH_MAX)
-		return move_up(m, parent, name);
-	fd = sys_openat2(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0,
-		RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV);
-	if (fd < 0)
-		return fd;
-	r = remove_inside(m, fd, depth);
-	if (unlinkat(parent, name, AT_REMOVEDIR) < 0 && r == 0)
-		r = -errno;
-	return r;
-}
-
-int fake_tree_remove(int parent, const char *name)
-{
-	struct removal m = { .top = parent };
-	int r = remove_at(&m, parent, name, 0);
-	char moved[32];
-
-	for (unsigned i = 0; i < m.moved; i++) {
-		name_moved(moved, i);
-		int one = remove_at(&m, parent, moved, 0);
-		if (one < 0 && r == 0)
-			r = one;
-	}
-	return r;
 }
 
 uint64_t pid_start_time(int pid)

@@ -56,8 +56,6 @@ int file_write(int dir, const char *name, const char *fmt, ...)
 int file_read(int dir, const char *name, char *buf, size_t size);
 /* mkdir that accepts what exists, then opens it. */
 int dir_make(int parent, const char *name, unsigned int mode);
-/* Removes a tree of ours below parent; never leaves the file system or follows a link. */
-int fake_tree_remove(int parent, const char *name);
 /* field 22 of /proc/<pid>/stat, 0 when there is no such process */
 uint64_t pid_start_time(int pid);
 

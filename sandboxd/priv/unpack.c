@@ -8,6 +8,7 @@
 #include "common/sys/fd.h"
 #include "common/sys/core.h"
 #include "common/sys/mem.h"
+#include "common/sys/tree.h"
 #include "sandboxd/priv/drop.h"
 
 #include <sched.h>
@@ -262,7 +263,7 @@ int unpack_import(
 	if (ret->fail.sys)
 		return -ret->fail.sys;
 	snprintf(j.dir, sizeof(j.dir), ".%s.tmp", job->name);
-	(void)fake_tree_remove(env->layers, j.dir);
+	(void)tree_remove(env->layers, j.dir);
 	_cleanup_close_ int dir = dir_make(env->layers, j.dir, 0755);
 	_cleanup_close_ int opaque = memfd_create("opaque", MFD_CLOEXEC);
 	j.opaque = opaque;
@@ -273,7 +274,7 @@ int unpack_import(
 	if (r == 0 && renameat2(env->layers, j.dir, env->layers, job->name, RENAME_NOREPLACE) < 0)
 		r = fail_set(&ret->fail, errno, "name the layer");
 	if (r < 0)
-		(void)fake_tree_remove(env->layers, j.dir);
+		(void)tree_remove(env->layers, j.dir);
 	else
 		(void)fsync(env->layers);
 	return r;
