@@ -33,12 +33,12 @@ static int await(pid_t pid)
 	return status;
 }
 
-/* From one stop to the next. *ret: what was decided. */
 #ifdef __SANITIZE_THREAD__
 #define COUNTABLE false /* what watches for races takes steps of its own, never as many */
 #else
 #define COUNTABLE true
 #endif
+/* From one stop to the next. *ret: what was decided. */
 static long steps_for(const char *authorization, bool *ret)
 {
 	pid_t pid = fork();
