@@ -9,7 +9,7 @@ import time
 
 import mount_rows
 
-COLUMNS = ["native", "pass", "unix", "http", "tls", "sshfs"]
+COLUMNS = ["native", "pass", "unix", "http", "tls", "sshfs", "sftp"]
 
 
 def setting(name, default):
