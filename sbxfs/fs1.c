@@ -500,4 +500,5 @@ void fs1_figures(struct mount *m, struct fs1_figures *ret)
 	ret->changes = atomic_load(&f->changes);
 	ret->refused = atomic_load(&f->refused);
 	ret->unwatched = atomic_load(&f->unwatched);
+	ret->doubted = atomic_load(&f->doubted);
 }

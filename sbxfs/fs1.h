@@ -83,7 +83,7 @@ void fs1_reset(struct mount *m);
 /* For stats. */
 struct fs1_figures {
 	unsigned connections, watches;
-	uint64_t requests, plain, lost, pushes, changes, refused, unwatched;
+	uint64_t requests, plain, lost, pushes, changes, refused, unwatched, doubted;
 	bool inotify; /* a connection has watches */
 };
 void fs1_figures(struct mount *m, struct fs1_figures *ret);

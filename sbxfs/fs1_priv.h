@@ -97,7 +97,7 @@ struct fs1 {
 	bool stopping;
 	uint64_t epochs;
 	atomic_uint shares;
-	atomic_uint_fast64_t requests, plain, lost, pushes, changes, refused, unwatched;
+	atomic_uint_fast64_t requests, plain, lost, pushes, changes, refused, unwatched, doubted;
 	struct watches *watches;
 };
 

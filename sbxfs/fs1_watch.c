@@ -331,6 +331,7 @@ static void change(struct fs1_conn *c, const struct fs1_change *g, uint64_t seq)
 
 	atomic_fetch_add(&c->m->fs1->changes, 1);
 	if (g->head.what & FS_INVAL_ALL) {
+		atomic_fetch_add(&c->m->fs1->doubted, 1);
 		doubt_all(c);
 		return;
 	}

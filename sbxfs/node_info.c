@@ -123,14 +123,15 @@ static void stats_files(struct mount *m, json_t *o)
 	struct fs1_figures f;
 
 	fs1_figures(m, &f);
-	json_object_set_new(o, "files", json_pack("{s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+	json_object_set_new(o, "files",
+		json_pack("{s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
 		"watch", watch_word(m, &f), "locks", m->has_locks ? "shared" : "local",
 		"by", m->opt.proto == PROTO_HTTP ? "http" : f.connections ? FS_PROTOCOL : "auto",
 		"connections", (int)f.connections, "watches", (int)f.watches,
 		"requests", (json_int_t)f.requests, "plain", (json_int_t)f.plain,
 		"lost", (json_int_t)f.lost, "refused", (json_int_t)f.refused,
 		"pushes", (json_int_t)f.pushes, "changes", (json_int_t)f.changes,
-		"unwatched", (json_int_t)f.unwatched));
+		"unwatched", (json_int_t)f.unwatched, "doubted", (json_int_t)f.doubted));
 }
 
 int read_stats(struct req *q, const struct spot *s, struct text *t)

@@ -3,6 +3,7 @@
 # An open is exact at once, and so is everything under cache=strict; names and attributes that the kernel
 # may keep are told a moment later, and are waited for.
 import errno
+import json
 import os
 import random
 import signal
@@ -194,14 +195,29 @@ def replaced(n=2500, readers=3):
     assert text(f"{H}/p") == f"{n}\n" and text(f"{H2}/p") == f"{n}\n"
 
 
-def overflow():
+def doubted():
+    """How often the second mount was told that changes had been lost."""
+    with open(os.environ["T"] + "/m2/stats") as f:
+        return json.load(f)["files"]["doubted"]
+
+
+def overflow(n=15000):
     """More changes than the queue holds while the mount does not read: all is in doubt then. It is the
-    second mount that stands still: the hand is told through the first."""
-    hand = Hand()
+    second mount that stands still: the hand is told through the first. How many changes it takes until
+    those after them are lost depends on what fits between the two, so the mount is asked whether it was."""
+    hand, n = Hand(), int(n)
     hand.do("mkdir", inside("o"))
     until("the folder", lambda: os.path.isdir(f"{H2}/o"))
+    while not overflowed(hand, n):
+        n *= 2
+        assert n < 500000, "the queue does not overflow"
+
+
+def overflowed(hand, n):
+    before = doubted()
     for i in range(64):
         hand.do("write", inside(f"o/{i}"), "before")
+    hand.ask("rm", inside("o/none"))
     for _ in range(3):  # so that it is watched, and believed
         until("a listing", lambda: len(os.listdir(f"{H2}/o")) >= 64)
         for i in range(64):
@@ -210,7 +226,7 @@ def overflow():
     pid = int(text(os.environ["T"] + "/fspid2"))
     os.kill(pid, signal.SIGSTOP)
     try:
-        hand.do("flood", inside("o"), 15000)
+        hand.do("flood", inside("o"), n)
         for i in range(64):
             hand.do("write", inside(f"o/{i}"), f"after {i}")
         hand.do("rm", inside("o/5"))
@@ -223,6 +239,7 @@ def overflow():
     assert absent(f"{H2}/o/5")
     until("a new name", lambda: os.path.exists(f"{H2}/o/none"))
     until("a name less", lambda: "5" not in os.listdir(f"{H2}/o"))
+    return doubted() > before
 
 
 def appended(n=400):
