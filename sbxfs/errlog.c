@@ -116,7 +116,9 @@ static void entry_line(const struct entry *e, struct text *t)
 	char when[32];
 
 	time_word(e->when, when, sizeof(when));
-	txt_printf(t, "%s %s %s: ", when, e->op, e->path);
+	txt_printf(t, "%s %s ", when, e->op);
+	txt_safe(t, e->path, sizeof(e->path)); /* below fs/ its names are the guest's */
+	txt_str(t, ": ");
 	if (e->status)
 		txt_printf(t, "%d ", e->status);
 	txt_printf(t, "%s: ", e->code[0] ? e->code : errno_word(e->sys));
@@ -148,15 +150,18 @@ void errlog_last(struct errlog *l, uid_t uid, const char *box, const char *path,
 
 static void entry_json(const struct entry *e, struct text *t)
 {
+	_cleanup_text_ struct text path = TEXT_NULL, message = TEXT_NULL;
 	char when[32];
 	json_t *o;
 
 	time_word(e->when, when, sizeof(when));
+	txt_safe(&path, e->path, sizeof(e->path));
+	txt_safe(&message, e->message, sizeof(e->message));
 	o = json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:s, s:s}", "time", when, "op", e->op, "path",
-		e->path, "errno", errno_word(e->sys), "status", e->status, "code", e->code,
-		"sandbox", e->box, "message", e->message);
+		path.p ? path.p : "", "errno", errno_word(e->sys), "status", e->status, "code",
+		e->code, "sandbox", e->box, "message", message.p ? message.p : "");
 	if (!o)
-		return; /* bytes that are not UTF-8: the text form has them */
+		return;
 	txt_json_line(t, o);
 	json_decref(o);
 }

@@ -84,7 +84,7 @@ static const char exec_text[] =
 	"p=$box/processes/exec-$$\n"
 	"mkdir \"$p\" || exit 125\n"
 	"trap 'rmdir \"$p\" 2>/dev/null' EXIT\n"
-	"case $here/ in \"$box\"/fs/*) d=${here#\"$box\"/fs}; echo \"${d:-/}\" > \"$p/cwd\" ;; esac\n"
+	"case $here/ in \"$box\"/fs/*) d=${here#\"$box\"/fs}; printf '%s\\n' \"${d:-/}\" > \"$p/cwd\" ;; esac\n"
 	"printf '%s\\0' \"$@\" > \"$p/argv\"\n"
 	"( echo start > \"$p/ctl\" ) 2>/dev/null || { cat \"$box/error\" >&2; exit 127; }\n"
 	"for s in INT TERM HUP; do trap \"echo $s > '$p/ctl'\" $s; done\n"

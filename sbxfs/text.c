@@ -2,6 +2,9 @@
 /* A growing text, bounded. */
 #include "sbxfs/text.h"
 
+#include "common/api/ids.h"
+#include "common/json/json.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,24 +69,13 @@ void txt_printf(struct text *t, const char *fmt, ...)
 static void json_dump_safe(struct text *t, const json_t *v, size_t flags)
 {
 	char *s = json_dumps(v, flags | JSON_ENCODE_ANY);
-	const char *p, *from;
 
+	s = s ? json_visible(s) : NULL;
 	if (!s) {
 		t->failed = true;
 		return;
 	}
-	for (p = from = s; *p; p++) {
-		unsigned char c = (unsigned char)*p, d = (unsigned char)p[1];
-		bool c1 = c == 0xc2 && d >= 0x80 && d <= 0x9f;
-
-		if (c != 0x7f && !c1)
-			continue;
-		txt_add(t, from, (size_t)(p - from));
-		txt_printf(t, "\\u%04x", c1 ? d : c);
-		p += c1;
-		from = p + 1;
-	}
-	txt_str(t, from);
+	txt_str(t, s);
 	txt_str(t, "\n");
 	free(s);
 }
@@ -100,15 +92,13 @@ void txt_json_line(struct text *t, const json_t *v)
 
 void txt_safe(struct text *t, const char *s, size_t max)
 {
-	for (; *s && max; s++, max--) {
-		unsigned char c = (unsigned char)*s, d = (unsigned char)s[1];
+	size_t len = strnlen(s, max), n;
 
-		if (c < 0x20 || c == 0x7f)
-			txt_printf(t, "\\x%02x", c);
-		else if (c == 0xc2 && d >= 0x80 && d <= 0x9f)
-			txt_printf(t, "\\x%02x", (unsigned char)*++s);
-		else
-			txt_add(t, s, 1);
+	for (const char *end = s + len; s < end; s += n ? n : 1) {
+		n = printable_one(s, (size_t)(end - s));
+		if (n == 0)
+			txt_printf(t, "\\x%02x", (unsigned char)*s);
+		txt_add(t, s, n);
 	}
 }
 

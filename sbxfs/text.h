@@ -23,7 +23,7 @@ void txt_printf(struct text *t, const char *fmt, ...) __attribute__((format(prin
 void txt_json(struct text *t, const json_t *v);
 /* One JSON value on one line. */
 void txt_json_line(struct text *t, const json_t *v);
-/* Text of others, made safe for a terminal: C0, DEL and C1 become \xNN. */
+/* Text of others, made safe for a terminal: controls, and bytes that are no UTF-8, become \xNN. */
 void txt_safe(struct text *t, const char *s, size_t max);
 void txt_fini(struct text *t);
 

@@ -43,8 +43,11 @@ static void put_finding(const char *name, const struct finding *f)
 	printf("%-8s %-26s ", f->ok ? "ok" : f->optional ? "limited" : "MISSING", name);
 	put_text(f->detail);
 	putchar('\n');
-	if (!f->ok && f->mend[0])
-		printf("%-8s mend: %s\n", "", f->mend);
+	if (f->ok || !f->mend[0])
+		return;
+	printf("%-8s mend: ", "");
+	put_text(f->mend);
+	putchar('\n');
 }
 
 /* Where findings go: lines for people, or an array. */
@@ -85,7 +88,7 @@ int cmd_doctor(struct cli *c)
 	if (c->json) {
 		all = json_pack("{s:b,s:O}", "ok", r.missing == 0, "checks", list);
 		_cleanup_free_ char *text = json_text(all);
-		puts(text ? text : "{}");
+		put_json(text ? text : "{}", text ? strlen(text) : 2);
 	}
 	return r.missing ? 1 : 0;
 }

@@ -180,7 +180,8 @@ static void bash_script(void)
 	     "\t\tif [ -z \"$noun\" ]; then noun=${COMP_WORDS[i]}; elif [ -z \"$verb\" ]; then verb=${COMP_WORDS[i]}; fi\n"
 	     "\tdone\n"
 	     "\t_sbx_words \"$noun\" \"$verb\" \"$cur\"\n"
-	     "\tCOMPREPLY=($(compgen -W \"$found\" -- \"$cur\"))\n"
+	     /* Quoted: compgen evaluates its words, and these are a server's. */
+	     "\tCOMPREPLY=($(compgen -W '$found' -- \"$cur\"))\n"
 	     "}\n"
 	     "complete -o default -F _sbx sbx");
 }

@@ -108,7 +108,7 @@ static int print_image(struct cli *c, const char *ref)
 		const char *name = json_string_value(json_object_get(row, "image"));
 		_cleanup_free_ char *text = name && !strcmp(name, ref) ? json_text(row) : NULL;
 		if (text)
-			puts(text);
+			put_json(text, strlen(text));
 	}
 	return 0;
 }
@@ -141,7 +141,9 @@ static void show_freed(json_t *v)
 {
 	_cleanup_free_ char *freed = show_bytes(v, "freed_bytes");
 
-	printf("freed %s\n", freed ? freed : "?");
+	printf("freed ");
+	put_text(freed ? freed : "?");
+	putchar('\n');
 }
 
 int cmd_image_rm(struct cli *c)

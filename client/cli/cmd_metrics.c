@@ -58,7 +58,7 @@ static void put_sample(struct cli *c, json_t *sample)
 	if (c->json) {
 		_cleanup_free_ char *text =
 			json_dumps(sample, JSON_COMPACT | JSON_REAL_PRECISION(15));
-		puts(text ? text : "{}");
+		put_json(text ? text : "{}", text ? strlen(text) : 2);
 	} else {
 		put_row(sample);
 	}

@@ -40,10 +40,11 @@ static void show_capabilities(json_t *v)
 {
 	const char *key;
 	json_t *on;
+	const char *backend = json_string_value(json_object_get(v, "backend"));
 
-	printf("backend %s\n", json_string_value(json_object_get(v, "backend"))
-				       ? json_string_value(json_object_get(v, "backend"))
-				       : "?");
+	printf("backend ");
+	put_text(backend ? backend : "?");
+	putchar('\n');
 	json_object_foreach (json_object_get(v, "capabilities"), key, on) {
 		printf("%s  ", json_is_true(on) ? "yes" : "no ");
 		put_text(key);
@@ -54,7 +55,9 @@ static void show_capabilities(json_t *v)
 		_cleanup_free_ char *text = json_dumps(on, JSON_ENCODE_ANY);
 		printf("  ");
 		put_text(key);
-		printf(" %s\n", text ? text : "");
+		putchar(' ');
+		put_text(text ? text : "");
+		putchar('\n');
 	}
 }
 
@@ -79,7 +82,7 @@ int cmd_version(struct cli *c)
 		_cleanup_json_ json_t *o =
 			json_pack("{s:s,s:s?}", "sbx", SBX_VERSION, "sandboxd", server);
 		_cleanup_free_ char *text = json_text(o);
-		puts(text ? text : "{}");
+		put_json(text ? text : "{}", text ? strlen(text) : 2);
 	} else {
 		puts("sbx " SBX_VERSION);
 		fputs("sandboxd ", stdout);
@@ -129,7 +132,7 @@ int cmd_api(struct cli *c)
 			return complain(EXIT_USAGE, "METHOD is GET, POST, PUT, PATCH or DELETE");
 	if (sbx_call(c->s, &q, NULL, &e) < 0) {
 		if (e.status)
-			fprintf(stderr, "sbx: %d %s\n", e.status, e.code);
+			complain(0, "%d %s", e.status, e.code);
 		return fail(&e);
 	}
 	if (isatty(STDOUT_FILENO))

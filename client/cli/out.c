@@ -3,6 +3,7 @@
  * control byte in it, and never makes a line of its own. */
 #include "client/cli/cli.h"
 
+#include "common/api/ids.h"
 #include "common/sys/mem.h"
 
 #include <errno.h>
@@ -11,16 +12,40 @@
 #include <time.h>
 #include <unistd.h>
 
-int complain(int code, const char *fmt, ...)
+static void put_safe(FILE *f, const char *text)
 {
-	va_list ap;
+	for (size_t n; *text; text += n ? n : 1) {
+		n = printable_one(text, strnlen(text, 4));
+		if (n == 0)
+			fprintf(f, "\\x%02x", (unsigned char)*text);
+		fwrite(text, 1, n, f);
+	}
+}
 
+void put_text(const char *text)
+{
+	put_safe(stdout, text);
+}
+
+void put_complaint(const char *text)
+{
 	fflush(stdout);
 	fputs("sbx: ", stderr);
-	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
-	va_end(ap);
+	put_safe(stderr, text);
 	fputc('\n', stderr);
+}
+
+/* Names in it may be a guest's. */
+int complain(int code, const char *fmt, ...)
+{
+	_cleanup_free_ char *text = NULL;
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (vasprintf(&text, fmt, ap) < 0)
+		text = NULL;
+	va_end(ap);
+	put_complaint(text ? text : "out of memory");
 	return code;
 }
 
@@ -41,34 +66,6 @@ int fail(const struct sbx_error *e)
 		if (!strcmp(hints[i].code, e->code))
 			hint = hints[i].hint;
 	return complain(1, "%s%s%s", e->message, hint ? "; " : "", hint ? hint : "");
-}
-
-static bool control(const unsigned char *p)
-{
-	return *p < 0x20 || *p == 0x7f || (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0);
-}
-
-static void put_safe(FILE *f, const char *text)
-{
-	for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-		if (control(p))
-			fprintf(f, "\\x%02x", *p);
-		else
-			fputc(*p, f);
-	}
-}
-
-void put_text(const char *text)
-{
-	put_safe(stdout, text);
-}
-
-void put_complaint(const char *text)
-{
-	fflush(stdout);
-	fputs("sbx: ", stderr);
-	put_safe(stderr, text);
-	fputc('\n', stderr);
 }
 
 /* In JSON, bytes from 0x7f to 0x9f are inside strings. */
@@ -187,11 +184,13 @@ char *show_age(json_t *row, const char *key)
 /* Characters, not bytes: names of files and labels may be UTF-8. */
 static size_t width(const char *s)
 {
-	size_t n = 0;
+	size_t wide = 0;
 
-	for (const unsigned char *p = (const unsigned char *)s; *p; p++)
-		n += control(p) ? 4 : (*p & 0xc0) != 0x80;
-	return n;
+	for (size_t n; *s; s += n ? n : 1) {
+		n = printable_one(s, strnlen(s, 4));
+		wide += n ? 1 : 4;
+	}
+	return wide;
 }
 
 static void put_cell(const char *text, size_t room)
@@ -252,8 +251,7 @@ void put_progress(const char *text)
 	if (!isatty(STDERR_FILENO))
 		return;
 	fputs("\r\033[K", stderr);
-	for (const unsigned char *p = (const unsigned char *)text; *p; p++)
-		fputc(control(p) ? '?' : *p, stderr);
+	put_safe(stderr, text);
 	fflush(stderr);
 }
 

@@ -14,32 +14,22 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bytes of the UTF-8 sequence at p, 0 when it is broken or a C1 control. */
-static size_t sequence(const unsigned char *p, size_t len)
-{
-	size_t n = p[0] < 0x80 ? 1 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
-
-	if (n > len || !utf8_ok((const char *)p, n) || (n == 2 && p[0] == 0xc2 && p[1] < 0xa0))
-		return 0;
-	return n;
-}
-
 void sbx_printable(const char *in, size_t len, char *out, size_t size)
 {
-	const unsigned char *p = (const unsigned char *)in;
 	size_t o = 0;
 
 	for (size_t i = 0; i < len;) {
-		size_t n = sequence(p + i, len - i);
-		if (n == 0 || p[i] < 0x20 || p[i] == 0x7f) {
+		size_t n = printable_one(in + i, len - i);
+		if (n == 0) {
 			if (o + 5 > size)
 				break;
-			o += (size_t)snprintf(out + o, size - o, "\\x%02x", p[i++]);
+			o += (size_t)snprintf(
+				out + o, size - o, "\\x%02x", (unsigned char)in[i++]);
 			continue;
 		}
 		if (o + n >= size)
 			break;
-		memcpy(out + o, p + i, n);
+		memcpy(out + o, in + i, n);
 		o += n;
 		i += n;
 	}

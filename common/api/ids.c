@@ -124,19 +124,23 @@ bool utf8_ok(const char *s, size_t len)
 	return true;
 }
 
+size_t printable_one(const char *s, size_t len)
+{
+	uint32_t v;
+	size_t n = len ? utf8_one((const unsigned char *)s, len, &v) : 0;
+
+	return n == 0 || v < 0x20 || (v >= 0x7f && v <= 0x9f) ? 0 : n;
+}
+
 bool label_value_ok(const char *s)
 {
-	const unsigned char *p = (const unsigned char *)s;
 	size_t len = strlen(s);
-	uint32_t v;
 
 	if (len > LABEL_VALUE_MAX)
 		return false;
-	for (size_t i = 0, n; i < len; i += n) {
-		n = utf8_one(p + i, len - i, &v);
-		if (n == 0 || v < 0x20 || (v >= 0x7f && v <= 0x9f))
+	for (size_t i = 0, n; i < len; i += n)
+		if ((n = printable_one(s + i, len - i)) == 0)
 			return false;
-	}
 	return true;
 }
 

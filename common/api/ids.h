@@ -28,6 +28,8 @@ bool image_ref_ok(const char *s);
 bool env_name_ok(const char *s);
 bool env_name_reserved(const char *s);
 bool utf8_ok(const char *s, size_t len);
+/* Bytes of the character at s that a terminal shows; 0: it is a control, or no UTF-8. */
+size_t printable_one(const char *s, size_t len);
 /* Checks and cleans a guest path into out (GUEST_PATH_MAX bytes): absolute, no NUL, no "..".
  * `len` counts all bytes, so an embedded NUL is seen. invalid_request otherwise; `what` names the
  * field in the message ("path", "cwd"). */

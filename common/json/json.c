@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,9 +82,44 @@ int json_parse_any(const char *buf, size_t len, size_t max, json_t **ret_value, 
 	return parse(buf, len, max, JSON_DECODE_ANY, ret_value, e);
 }
 
+/* What a terminal takes for a command, and JSON lets through: DEL and C1. 0, or the bytes of it. */
+static size_t unseen(const char *s)
+{
+	const unsigned char *p = (const unsigned char *)s;
+
+	return p[0] == 0x7f ? 1 : p[0] == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f ? 2 : 0;
+}
+
+char *json_visible(char *text)
+{
+	size_t many = 0, n;
+	char *out, *o;
+
+	for (const char *p = text; *p; p++)
+		many += unseen(p) > 0;
+	if (!many)
+		return text;
+	o = out = malloc(strlen(text) + 5 * many + 1);
+	for (const char *p = text; out && *p; p += n ? n : 1) {
+		n = unseen(p);
+		if (n)
+			o += sprintf(o, "\\u%04x", (unsigned char)p[n - 1]);
+		else
+			*o++ = *p;
+	}
+	if (out)
+		*o = '\0';
+	free(text);
+	return out;
+}
+
+/* Fifteen digits: 0.1 stays 0.1. */
 char *json_text(const json_t *v)
 {
-	return v ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+	char *text = v ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15))
+		       : NULL;
+
+	return text ? json_visible(text) : NULL;
 }
 
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

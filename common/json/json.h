@@ -18,7 +18,10 @@
 int json_parse_object(const char *buf, size_t len, json_t **ret_object, struct err *e);
 /* As json_parse_object for any answer from a server: limits depth and size, any top-level type. */
 int json_parse_any(const char *buf, size_t len, size_t max, json_t **ret_value, struct err *e);
-/* Compact text, caller frees; NULL when out of memory. */
+/* Text of JSON (freed, or returned) with what a terminal would take for a command, DEL and C1, as \uXXXX; C0 is
+ * written so by the library. NULL when out of memory. */
+char *json_visible(char *text);
+/* Compact text, visible as above, caller frees; NULL when out of memory. */
 char *json_text(const json_t *v);
 
 /* base64, standard alphabet with padding. */

@@ -81,8 +81,8 @@ static bool set_lines(struct follow *f, const json_t *list, const char *first)
 	if (first)
 		fprintf(m, "%s\n", first);
 	json_array_foreach (list, i, v) {
-		json_dumpf(v, m, JSON_COMPACT);
-		fputc('\n', m);
+		_cleanup_free_ char *text = json_text(v);
+		fprintf(m, "%s\n", text ? text : "{}");
 	}
 	return fclose(m) == 0;
 }

@@ -197,7 +197,7 @@ links_image() {
 	id=$(new '{"name":"text"}') n=/sandbox/home/n
 	guest "$id" 'mkdir -p "$(printf "n/e\033]0;title\007")"; cd n; : > "$(printf "c1\302\2331m")"; : > "$(printf "new\nline")"
 		: > "$(printf "tab\there")"; : > "$(printf "del\177")"; : > "$(printf "back\rto")"; : > "$(printf "raw\233\37731m")"
-		ln -s "$(printf "to\033[2J")" link' >/dev/null
+		ln -s "$(printf "to\033[2J")" link; mkfifo "$(printf "pipe\033[3m\nof")"' >/dev/null
 	printf x | put "$id" /sandbox/home/n/%1b%5b31mred >/dev/null
 	get "$id" /sandbox/home/n/%1b%5bmissing >/dev/null
 	api -X POST -H 'Content-Type: application/json' -d '{"argv":["/bin/\u001b[2Jx","\u009b31m","a\nb"]}' "/v1/sandboxes/$id/run" >/dev/null
@@ -206,10 +206,11 @@ links_image() {
 	clean() { # FILE: nothing but lines of printable text
 		never grep -qP '[\x00-\x08\x0b-\x1f\x7f]' "$1"
 		never grep -qaP '\xc2[\x80-\x9f]' "$1"
+		iconv -f UTF-8 -t UTF-8 "$1" >/dev/null # no byte that is a command where a byte is a letter
 	}
 	for what in "file ls text $n" "file ls -l text $n" "event ls text" "ps text" "sandbox show text" "ls" \
 		"process show text 1" "cat text $n/$(printf '\033[1m')" "file rm text $n/$(printf '\033[2J')" \
-		"run text $(printf '/bin/\033[2J')" "--json event ls text" "--json file ls text $n"; do
+		"run text $(printf '/bin/\033[2J')" "cp -r text:$n $T/copied" "cp $T/images text:$n/$(printf '\033[4m')" "--json event ls text" "--json file ls text $n"; do
 		eval "sbx $what" >"$T/out"
 		[ -s "$T/out" ] || { echo "nothing from: $what"; false; }
 		clean "$T/out" || { echo "$what:"; cat -v "$T/out"; false; }
@@ -233,8 +234,13 @@ links_image() {
 	post "/v1/sandboxes/$id/processes" '{"argv":["sleep","600","\u001b[2J\nforged line","\u009b31m"]}' >/dev/null
 	post "/v1/sandboxes/$id/run" '{"argv":["/bin/\u001b[2Jx"]}' >/dev/null
 	guest "$id" 'mkdir odd; cd odd; : > "$(printf "e\033]0;x\007")"; ln -s "$(printf "/\033[2J")" l; mkfifo "$(printf "p\033[1m")"' >/dev/null
-	never timeout 10 rmdir "$T/m/text/fs/sandbox/home/odd/$(printf 'e\033]0;x\007')" 2>/dev/null
-	never timeout 10 cat "$T/m/text/fs/sandbox/home/$(printf 'no\033[1m')" 2>/dev/null
+	# whatever a guest calls a folder that cannot be removed
+	guest "$id" 'cd odd; for f in "e\033]0;y\007" "n\nforged error line" "r\233\37731m" "c\302\2331m"; do
+		mkdir -p "$(printf "$f")/full"; done' >/dev/null
+	for f in 'e\033]0;y\007' 'n\nforged error line' 'r\233\37731m' 'c\302\2331m'; do
+		never timeout 10 rmdir "$T/m/text/fs/sandbox/home/odd/$(printf "$f")" 2>/dev/null
+		timeout 10 cat "$T/m/error" "$T/m/text/error" >>"$T/said"
+	done
 	printf 'x\033[2J\n' >"$T/m/text/ctl" 2>/dev/null || true
 	for f in error errors events text/info text/error text/errors text/events text/processes/1/cmd text/processes/1/info \
 		text/processes/1/state; do
@@ -246,6 +252,8 @@ links_image() {
 	never grep -qaP '[\x00-\x08\x0b-\x1f\x7f]' "$T/out"
 	never grep -qaP '\xc2[\x80-\x9f]' "$T/out"
 	never grep -qa '^forged' "$T/out"
+	iconv -f UTF-8 -t UTF-8 "$T/out" >/dev/null
+	is "$(grep -c '"op":"rmdir"' "$T/out")" 8 # four, in two files: none is left out for its name
 	kill "$(cat "$T/fspid")"
 	await 20 eval '! mountpoint -q "$T/m"'
 }

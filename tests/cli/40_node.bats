@@ -295,6 +295,16 @@ S2=${S1/00:05Z/00:10Z}
 	[[ $(jq -r '.checks[] | select(.check == "images") | .mend' <<<"$output") == *skopeo* ]]
 }
 
+@test "what a server calls its volumes is a word for the completion, never a command" {
+	script 'GET /v1/volumes' '[[200,{"volumes":[{"name":"$(touch${IFS}pwned)"},{"name":"`touch${IFS}pwned`"},{"name":"fine"}]}]]'
+	sbx completion bash >"$T/completion"
+	PATH=$O/bin:$PATH
+	cd "$T"
+	out=$(bash -c '. ./completion; COMP_WORDS=(sbx volume rm ""); COMP_CWORD=3; _sbx; echo "${COMPREPLY[@]}"')
+	[[ $out == *"\$(touch"*fine ]]
+	[ ! -e "$T/pwned" ]
+}
+
 @test "completion knows snapshots, volumes and images" {
 	script 'GET /v1/snapshots' "[[200,{\"snapshots\":[$SNAP]}]]" 'GET /v1/volumes' '[[200,{"volumes":[{"name":"data"}]}]]' \
 		'GET /v1/capabilities' '[[200,{"capabilities":{"images":true}}]]' \

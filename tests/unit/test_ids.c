@@ -195,13 +195,30 @@ static void errors_keep_their_code_and_gain_a_prefix(void **state)
 	assert_int_equal(err_code_of_word("nonsense"), ERR_INTERNAL);
 }
 
+static void what_a_terminal_shows_is_known(void **state)
+{
+	static const struct {
+		const char *text;
+		size_t len, is;
+	} rows[] = {
+		{ "a", 1, 1 }, { " ", 1, 1 }, { "\303\244", 2, 2 }, { "\342\202\254", 3, 3 }, { "\360\237\230\200", 4, 4 },
+		{ "\302\240", 2, 2 }, { "", 0, 0 }, { "\0", 1, 0 }, { "\033", 1, 0 }, { "\n", 1, 0 }, { "\177", 1, 0 },
+		{ "\302\233", 2, 0 }, { "\302\200", 2, 0 }, { "\233", 1, 0 }, { "\303", 1, 0 }, { "\300\257", 2, 0 },
+		{ "\355\240\200", 3, 0 }, { "\342\202\254", 2, 0 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		assert_int_equal(printable_one(rows[i].text, rows[i].len), rows[i].is);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(identifiers_follow_their_rules), cmocka_unit_test(new_ids_are_ids),
 		cmocka_unit_test(guest_paths_are_cleaned_or_refused), cmocka_unit_test(host_names_are_cleaned_or_refused),
 		cmocka_unit_test(patterns_end_at_a_label), cmocka_unit_test(routes_are_found_by_method_and_path),
-		cmocka_unit_test(percent_text_is_decoded_once), cmocka_unit_test(errors_keep_their_code_and_gain_a_prefix),
+		cmocka_unit_test(percent_text_is_decoded_once), cmocka_unit_test(what_a_terminal_shows_is_known), cmocka_unit_test(errors_keep_their_code_and_gain_a_prefix),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

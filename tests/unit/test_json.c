@@ -147,9 +147,36 @@ static void base64_decodes_what_it_encodes_and_only_that(void **state)
 	}
 }
 
+/* Whoever reads the text in a terminal: no byte in it is a command. */
+static void text_is_visible(void **state)
+{
+	json_t *v = json_string("a\033b\177c\302\233d\302\240\303\244");
+	_cleanup_free_ char *text = json_text(v);
+	json_t *back = json_loads(text, JSON_DECODE_ANY, NULL);
+
+	(void)state;
+	assert_string_equal(text, "\"a\\u001Bb\\u007fc\\u009bd\302\240\303\244\"");
+	assert_true(json_equal(v, back));
+	json_decref(v);
+	json_decref(back);
+}
+
+static void a_fraction_comes_back_as_it_was_sent(void **state)
+{
+	static const char *const sent[] = { "0.1", "1.1", "3.3", "0.5", "12.345678901234" };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(sent); i++) {
+		json_t *v = json_loads(sent[i], JSON_DECODE_ANY, NULL);
+		_cleanup_free_ char *text = json_text(v);
+		assert_string_equal(text, sent[i]);
+		json_decref(v);
+	}
+}
+
 int main(void)
 {
-	struct CMUnitTest tests[ARRAY_LEN(rows) + 4];
+	struct CMUnitTest tests[ARRAY_LEN(rows) + 6];
 	size_t n = 0;
 
 	for (; n < ARRAY_LEN(rows); n++)
@@ -158,6 +185,8 @@ int main(void)
 	tests[n++] = (struct CMUnitTest)cmocka_unit_test(deep_text_is_refused_without_recursion);
 	tests[n++] = (struct CMUnitTest)cmocka_unit_test(sixty_four_levels_pass_and_one_more_does_not);
 	tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_body_over_one_mebibyte_is_refused);
+	tests[n++] = (struct CMUnitTest)cmocka_unit_test(text_is_visible);
+	tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_fraction_comes_back_as_it_was_sent);
 	tests[n++] = (struct CMUnitTest)cmocka_unit_test(base64_decodes_what_it_encodes_and_only_that);
 	return _cmocka_run_group_tests("json", tests, n, NULL, NULL);
 }
