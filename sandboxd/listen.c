@@ -2,6 +2,7 @@
 #include "sandboxd/listen.h"
 
 #include "common/sys/mem.h"
+#include "common/sys/runtime.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -76,7 +77,7 @@ static int parse_default(struct listen_addr *a, struct err *e)
 	const char *run = getenv("XDG_RUNTIME_DIR"), *home = getenv("HOME");
 	char path[4096];
 
-	if (run && *run)
+	if (runtime_dir_ok(run))
 		snprintf(path, sizeof(path), "%s/sandboxd.sock", run);
 	else if (home && *home)
 		snprintf(path, sizeof(path), "%s/.config/sandbox/sandboxd.sock", home);

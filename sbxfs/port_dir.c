@@ -4,6 +4,7 @@
 #include "sbxfs/port_dir.h"
 
 #include "common/sys/mem.h"
+#include "common/sys/runtime.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -21,16 +22,22 @@
 #define LOCK_NAME "lock"
 #define BACKLOG 64
 
-/* Short, private to this boot, and ours to write. A socket's whole path has 107 bytes. */
+/* A socket's whole path has 107 bytes. */
+static bool can_hold(const char *dir)
+{
+	return runtime_dir_ok(dir) && strlen(dir) < 40 && access(dir, W_OK) == 0;
+}
+
+/* Short, private to this boot, and ours to write. */
 static const char *base_dir(void)
 {
 	const char *run = getenv("XDG_RUNTIME_DIR"), *tmp = getenv("TMPDIR");
 
-	if (run && run[0] == '/' && strlen(run) < 40 && access(run, W_OK) == 0)
+	if (can_hold(run))
 		return run;
-	if (geteuid() == 0 && access("/run", W_OK) == 0)
+	if (geteuid() == 0 && can_hold("/run"))
 		return "/run";
-	return tmp && tmp[0] == '/' && strlen(tmp) < 40 ? tmp : "/tmp";
+	return can_hold(tmp) ? tmp : "/tmp";
 }
 
 static void empty_dir(int dir)

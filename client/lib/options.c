@@ -6,6 +6,7 @@
 
 #include "common/curl/curl.h"
 #include "common/sys/mem.h"
+#include "common/sys/runtime.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -42,10 +43,13 @@ static char *default_endpoint(void)
 	_cleanup_free_ char *home = home_socket();
 	_cleanup_free_ char *run = NULL;
 	const char *dir = env("XDG_RUNTIME_DIR"), *use;
+	struct stat st;
 	char *url;
 
-	if (dir && asprintf(&run, "%s/sandboxd.sock", dir) < 0)
+	if (runtime_dir_ok(dir) && asprintf(&run, "%s/sandboxd.sock", dir) < 0)
 		run = NULL;
+	if (run && lstat(run, &st) == 0 && st.st_uid != geteuid() && st.st_uid != 0)
+		free_p(&run), run = NULL;
 	use = run && (access(run, F_OK) == 0 || !home || access(home, F_OK) < 0) ? run : home;
 	return !use || asprintf(&url, "unix://%s", use) < 0 ? NULL : url;
 }

@@ -176,9 +176,43 @@ shim() { od -An -td4 -j16 -N4 "$D/state/priv/boxes/$ID" | tr -d ' '; }
 }
 
 @test "a port of the mount is its owner's" {
-	mkdir "$M/box/ports/7777" 2>/dev/null || : >"$M/box/ports/7777" 2>/dev/null || true
-	for f in $(find /run /tmp -maxdepth 3 -type s -path '*sbx*' 2>/dev/null); do never stranger test -w "$f"; done
-	for d in $(find /run /tmp -maxdepth 2 -type d -name '*sbx*' -user root 2>/dev/null | grep -v /sbx-fs); do never stranger ls "$d"; done
+	mkdir "$M/box/ports/7777"
+	s=$(readlink "$M/box/ports/7777/socket")
+	[ -S "$s" ]
+	is "$(stat -c '%u %a' "$s" "${s%/*}" | tr '\n' ,)" "0 600,0 700,"
+	never stranger ls "${s%/*}" 2>/dev/null
+	code=0
+	stranger curl -s --max-time 10 --unix-socket "$s" http://box/ || code=$?
+	is $code 7 # not let in; who is let in hears nothing, because nobody listens inside
+	code=0
+	curl -s --max-time 10 --unix-socket "$s" http://box/ || code=$?
+	never [ $code = 7 ]
+	rmdir "$M/box/ports/7777"
+	never test -e "$s"
+}
+
+@test "a runtime folder of his, in an environment that was kept, gets neither server nor client nor ports" {
+	mkdir -m 755 "$T/run" "$T/home" "$T/m3" && chown $STRANGER "$T/run"
+	stranger socat -u "UNIX-LISTEN:$T/run/sandboxd.sock" "CREATE:$T/run/caught" 3>&- &
+	trap_pid=$!
+	await 20 test -S "$T/run/sandboxd.sock"
+	kept=(env -u SBX_ENDPOINT "XDG_RUNTIME_DIR=$T/run" "HOME=$T/home")
+	out=$("${kept[@]}" "$O/bin/sbx" ls 2>&1) && false
+	[[ $out == *"$T/home/.config"* ]]
+	mkdir -m 700 "$T/home/state"
+	"${kept[@]}" "$O/bin/sandboxd" --libexec-dir "$O/bin" --state-dir "$T/home/state" --image-dir "$T/images" >>"$T/homelog" 2>&1 3>&- &
+	local srv=$!
+	await 60 test -S "$T/home/.config/sandbox/sandboxd.sock"
+	"${kept[@]}" "$O/bin/sbxfs" -f -o "token_file=$T/keys/token,endpoint=unix://$D/sock" "$T/m3" >>"$T/fslog" 2>&1 3>&- &
+	local fs=$!
+	await 20 mountpoint -q "$T/m3"
+	mkdir "$T/m3/box/ports/7778"
+	s=$(readlink "$T/m3/box/ports/7778/socket")
+	kill $fs $srv $trap_pid || true
+	await 30 mount_gone $fs
+	await 60 mount_gone $srv
+	[[ $s != "$T/run"* ]]
+	is "$(ls -A "$T/run" | grep -vx sandboxd.sock)" "" # nobody came, nothing was made
 }
 
 # --- the state directory
