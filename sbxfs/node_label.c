@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Labels: by-label/KEY/VALUE/NAME at the top, labels/KEY in a sandbox. A key's "/" is shown "_" in
- * both, because a file name cannot hold it; a value's "/" is "%2F" and its "%" "%25". */
+ * both, because a file name cannot hold it; a value's "/" is "%2F" and its "%" "%25", and of what is too long for a
+ * file name then, a hash stands for the rest. */
 #include "sbxfs/box.h"
 #include "sbxfs/nodes_fn.h"
 #include "sbxfs/remote.h"
@@ -19,9 +20,28 @@ static void key_shown(const char *key, char *out, size_t size)
 			*out = '_';
 }
 
+#define SHOWN_MAX 255
+#define HASHED 18 /* "%~" and 16 digits */
+
+static void shorten(const char *v, struct text *t)
+{
+	uint64_t hash = 14695981039346656037u;
+
+	if (t->failed || t->len <= SHOWN_MAX)
+		return;
+	for (; *v; v++)
+		hash = (hash ^ (unsigned char)*v) * 1099511628211u;
+	t->len = SHOWN_MAX - HASHED;
+	while (((unsigned char)t->p[t->len] & 0xc0) == 0x80) /* not in the middle of a letter */
+		t->len--;
+	txt_printf(t, "%%~%016llx", (unsigned long long)hash);
+}
+
 /* A value as a file name: never empty, no slash, not "." or "..". */
 static void value_shown(const char *v, struct text *t)
 {
+	const char *all = v;
+
 	if (!v[0] || !strcmp(v, ".") || !strcmp(v, ".."))
 		txt_str(t, v[0] ? "%2E" : "%");
 	for (v += v[0] == '.' && (!v[1] || !strcmp(v, "..")); *v; v++) {
@@ -30,15 +50,19 @@ static void value_shown(const char *v, struct text *t)
 		else
 			txt_add(t, v, 1);
 	}
+	shorten(all, t);
 }
 
-/* The real key of a shown one in a sandbox's labels; NULL: it has none. */
+/* The real key of a shown one in a sandbox's labels; NULL: it has none. Of "a/b" and "a_b" the second has the name,
+ * and the first waits until it is gone. */
 static const char *key_real(json_t *labels, const char *shown)
 {
 	const char *key;
 	json_t *v;
 	char word[80];
 
+	if (json_object_get(labels, shown))
+		return shown;
 	json_object_foreach (labels, key, v) {
 		key_shown(key, word, sizeof(word));
 		if (!strcmp(word, shown))
@@ -188,7 +212,8 @@ static int labels_list(struct req *q, const struct spot *d, struct lister *l)
 		return rc;
 	json_object_foreach (labels, key, v) {
 		key_shown(key, word, sizeof(word));
-		lister_add(l, word, N_BOX_LABEL, d->box);
+		if (!strcmp(key_real(labels, word), key)) /* one of those that look alike */
+			lister_add(l, word, N_BOX_LABEL, d->box);
 	}
 	json_decref(labels);
 	return 0;

@@ -72,6 +72,28 @@ setup() { fs_setup; }
 	rmdir "$M/d"
 }
 
+@test "labels that cannot be file names: what is listed can be read, and nothing else is meant" {
+	slashes=$(printf '%0200d' 0 | tr 0 /) wide=$(printf '%0127d' 0 | sed 's/0/ü/g') # 600 and 257 bytes as names
+	"$O/bin/sbx" api POST /v1/sandboxes "$(jq -cn --arg s "$slashes" --arg w "$wide/" \
+		'{name: "odd", labels: {"a/b": "1", "a_b": "2", s: $s, w: $w, dots: "..", none: "", mark: "%", up: "../../etc"}}')" >/dev/null
+	same "$(ls "$M/by-label" | tr '\n' ' ')" "a_b dots mark none s up w "
+	for k in a_b dots mark none s up w; do
+		for v in $(ls -A "$M/by-label/$k"); do
+			same "$(ls "$M/by-label/$k/$v")" odd
+			same "$(readlink "$M/by-label/$k/$v/odd")" ../../../odd
+			[ "$(printf %s "$v" | wc -c)" -le 255 ]
+		done
+	done
+	same "$(for k in dots none mark up; do ls -A "$M/by-label/$k"; done | tr '\n' ' ')" "%2E. % %25 ..%2F..%2Fetc "
+	same "$(ls "$M/odd/labels" | grep -c '^a_b$')" 1
+	same "$(cat "$M/odd/labels/a_b")" 2
+	echo 3 >"$M/odd/labels/a_b"
+	same "$("$O/bin/sbx" api GET /v1/sandboxes/odd | jq -r '.labels | .["a/b"] + .["a_b"]')" 13
+	rm "$M/odd/labels/a_b"
+	same "$(cat "$M/odd/labels/a_b")" 1 # the other one has the name now
+	rmdir "$M/odd"
+}
+
 @test "the errno of a draft belongs to its mv" {
 	mkdir "$M/new/e"
 	echo 99999 > "$M/new/e/cpus"
