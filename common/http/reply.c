@@ -193,5 +193,9 @@ void http_reply_stream(struct http_req *r, int status, const char *type, int64_t
 		HTTP_BLOCK_BYTES, source_read, copy, source_free);
 	if (!resp)
 		source_free(copy);
+	else if (length < 0 && !strcmp(r->method, "HEAD"))
+		/* Else the library ends the chunks that it has not sent, where the next answer
+		 * would begin. */
+		MHD_set_response_options(resp, MHD_RF_HTTP_1_0_COMPATIBLE_STRICT, MHD_RO_END);
 	req_queue(r, status, type, resp);
 }

@@ -250,6 +250,19 @@ static void head_has_no_body(void **state)
 	assert_string_equal(b.body, "GET /y 0");
 }
 
+/* Not even the end of chunks, which a client would take for the begin of its next answer. */
+static void head_of_a_stream_has_no_body(void **state)
+{
+	struct fixture *f = *state;
+	_cleanup_close_ int fd = httpc_tcp(f->port);
+	_cleanup_answer_ struct answer a = { 0 };
+
+	httpc_send(fd, "HEAD /stream HTTP/1.1\r\nHost: h\r\n\r\n");
+	a = httpc_answer_head(fd);
+	assert_int_equal(a.status, 200);
+	assert_true(httpc_closed(fd, 20000));
+}
+
 static const struct framing {
 	const char *name, *text;
 } framings[] = {
@@ -651,6 +664,7 @@ int main(void)
 		T(keeps_a_connection),
 		T(serves_a_body_of_any_method),
 		T(head_has_no_body),
+		T(head_of_a_stream_has_no_body),
 		T(understands_the_absolute_form),
 		T(framing_faults_get_one_answer),
 		T(refuses_before_the_body_and_never_reads_it_as_a_request),
