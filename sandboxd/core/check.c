@@ -12,6 +12,7 @@
 #include "sandboxd/core/volumes.h"
 
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define VOLUMES_MAX        8
@@ -179,8 +180,9 @@ static bool registry_host_ok(const char *r)
 		return false;
 	if (r[n] == '\0')
 		return true;
-	return r[n] == ':' && r[n + 1] && strlen(r + n + 1) <= 5 &&
-	       strspn(r + n + 1, "0123456789") == strlen(r + n + 1);
+	size_t digits = strspn(r + n + 1, "0123456789");
+	return r[n] == ':' && digits >= 1 && digits <= 5 && !r[n + 1 + digits] &&
+	       atoi(r + n + 1) >= 1 && atoi(r + n + 1) <= 65535;
 }
 
 static int check_registry_login(
