@@ -2,7 +2,7 @@
 /* Many clients that do everything at once for a while, each with sandboxes, snapshots and a volume
  * of its own, now and then hanging up in the middle; then all that is there is deleted. What they
  * are told wrong fails the run; what the server keeps of it all is looked at by tests/soak/run.
- * soak SECONDS CLIENTS SEED */
+ * soak SECONDS CLIENTS SEED [GUEST_POOLS]: with that program, a flood runs beside (flood.c). */
 #include "tests/soak/soak.h"
 
 #include <stdatomic.h>
@@ -104,12 +104,13 @@ static void report(void)
 int main(int argc, char **argv)
 {
 	static struct client clients[CLIENTS];
-	int n = argc == 4 ? atoi(argv[2]) : 0;
+	int n = argc >= 4 ? atoi(argv[2]) : 0;
+	bool flooding = argc > 4, fine = true;
 	struct sbx_options opt = { 0 };
 	struct sbx_error e;
 
 	if (n < 1 || n > CLIENTS) {
-		fputs("usage: soak SECONDS CLIENTS SEED\n", stderr);
+		fputs("usage: soak SECONDS CLIENTS SEED [GUEST_POOLS]\n", stderr);
 		return 2;
 	}
 	if (sbx_open(&opt, &api, &e) < 0) {
@@ -123,10 +124,14 @@ int main(int argc, char **argv)
 		snprintf(clients[i].volume, sizeof(clients[i].volume), "soak-%d", i);
 		pthread_create(&clients[i].thread, NULL, client, &clients[i]);
 	}
+	if (flooding && !flood_begin(argv[4]))
+		return 2;
 	for (int i = 0; i < n; i++)
 		pthread_join(clients[i].thread, NULL);
+	if (flooding)
+		fine = flood_end();
 	delete_all();
 	report();
 	sbx_close(api);
-	return wrong ? 1 : 0;
+	return fine && !wrong ? 0 : 1;
 }
