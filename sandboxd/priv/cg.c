@@ -85,11 +85,15 @@ static int procs_of(int dir, const char *path, int *ret, struct fail *f)
 	return *ret < 0 ? fail_set(f, errno, "open %s", path) : 0;
 }
 
-/* The shim makes p<n> and moves processes there: what that takes and no more. */
+/* The shim makes p<n> and moves processes there: what that takes and no more. One level, so that whoever had taken it
+ * over could make no chain of groups that takes the broker a descriptor a level to remove. */
 static int delegate(int guest, uid_t uid, struct fail *f)
 {
 	static const char *const files[] = { "cgroup.procs", "init/cgroup.procs", "" };
+	int r = file_write(guest, "cgroup.max.depth", "1");
 
+	if (r < 0)
+		return fail_set(f, r, "set cgroup.max.depth");
 	for (size_t i = 0; i < ARRAY_LEN(files); i++)
 		if (fchownat(guest, files[i], uid, uid, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) < 0)
 			return fail_set(f, errno, "hand over the control group");

@@ -434,6 +434,44 @@ static void sandboxes_outlive_the_broker(void **state)
 	assert_true(linux_rig_wait_clean(&rig, &before, 10000));
 }
 
+/* The group that the shim of a sandbox makes groups in, below a mount of cgroup2. */
+static bool guest_group(struct box *b, const char *mount, char *buf, size_t size)
+{
+	char path[64], line[256], *end = NULL;
+
+	snprintf(path, sizeof(path), "/proc/%d/cgroup", (int)rig.rig.part(&rig.rig, b->id, RIG_SHIM));
+	FILE *f = fopen(path, "re");
+	while (f && !end && fgets(line, sizeof(line), f))
+		if (strncmp(line, "0::/", 4) == 0)
+			end = strstr(line, "/svc\n");
+	if (f)
+		fclose(f);
+	assert_non_null(end);
+	*end = '\0';
+	snprintf(buf, size, "%s%s/guest", mount, line + 3);
+	return access(buf, F_OK) == 0;
+}
+
+static void a_sandbox_has_one_level_of_control_groups(void **state)
+{
+	struct box *b = box_new(&rig.rig);
+	char group[400], below[410], deeper[420];
+
+	(void)state;
+	if (!guest_group(b, "/sys/fs/cgroup", group, sizeof(group)) &&
+		!guest_group(b, "/sys/fs/cgroup/unified", group, sizeof(group))) {
+		box_free(b);
+		skip(); /* no cgroup2 */
+	}
+	snprintf(below, sizeof(below), "%s/one", group);
+	snprintf(deeper, sizeof(deeper), "%s/two", below);
+	assert_return_code(mkdir(below, 0755), errno);
+	assert_int_equal(mkdir(deeper, 0755), -1);
+	assert_int_equal(errno, EAGAIN);
+	assert_return_code(rmdir(below), errno);
+	box_free(b);
+}
+
 static void *create_quietly(void *arg)
 {
 	struct backend_spec s;
@@ -511,6 +549,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(fifty_sandboxes_live_at_once),
 	cmocka_unit_test(an_idle_sandbox_is_small),
 	cmocka_unit_test(sandboxes_outlive_the_broker),
+	cmocka_unit_test(a_sandbox_has_one_level_of_control_groups),
 	cmocka_unit_test(a_broker_killed_in_the_middle_leaves_nothing),
 };
 
