@@ -51,7 +51,7 @@ server() {
 }
 on() { D=$T/$1; export D SBX_ENDPOINT=unix://$T/$1/sock; }
 server_pid() { cat "$D/pid"; }
-server_up() { [ "$(curl -sS --max-time 5 --unix-socket "$D/sock" -o /dev/null -w '%{http_code}' http://localhost/v1/health 2>/dev/null)" = 200 ]; }
+server_up() { [ "$(curl -sS --max-time $((5 * ${SLOW:-1})) --unix-socket "$D/sock" -o /dev/null -w '%{http_code}' http://localhost/v1/health 2>/dev/null)" = 200 ]; }
 server_stop() {
 	kill "$(server_pid)"
 	await 60 server_gone || kill -9 "$(server_pid)"
@@ -65,9 +65,9 @@ remove_all() {
 	done
 }
 
-# await SECONDS COMMAND…: until it succeeds
+# await SECONDS COMMAND…: until it succeeds; SLOW times as long
 await() {
-	local end=$((SECONDS + $1))
+	local end=$((SECONDS + $1 * ${SLOW:-1}))
 	shift
 	until "$@"; do
 		[ "$SECONDS" -lt "$end" ] || { echo "gave up waiting for: $*" >&2; return 1; }
@@ -87,7 +87,7 @@ is() { [ "$1" = "$2" ] || { printf 'got:  %q\nwant: %q\n' "$1" "$2" >&2; return 
 api() { # curl's arguments, the path last
 	local args=("$@") path=${*: -1}
 	unset 'args[${#args[@]}-1]'
-	curl -sS --max-time 60 --unix-socket "$D/sock" "${args[@]}" "http://localhost$path"
+	curl -sS --max-time $((60 * ${SLOW:-1})) --unix-socket "$D/sock" "${args[@]}" "http://localhost$path"
 }
 post() { api -X POST -H 'Content-Type: application/json' -d "$2" "$1"; }
 new() { # [BODY]: the id

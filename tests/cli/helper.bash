@@ -23,9 +23,9 @@ cli_stop() {
 	rm -rf "$T"
 }
 cli_gone() { ! kill -0 "$(cat "$T/pid")" 2>/dev/null; }
-# cli_wait COMMAND...: until it succeeds, ten seconds at most.
+# cli_wait COMMAND...: until it succeeds, ten seconds at most, SLOW times as long.
 cli_wait() {
-	local n=200
+	local n=$((200 * ${SLOW:-1}))
 	while ! "$@" >/dev/null 2>&1; do
 		n=$((n - 1))
 		[ "$n" -gt 0 ] || return 1

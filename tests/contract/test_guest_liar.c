@@ -2,6 +2,7 @@
 /* A shim that lies, stops or dies: each call ends with an error of that sandbox, nothing else. */
 #include "sandboxd/backend/guest.h"
 
+#include "tests/support/patience.h"
 #include "tests/support/test.h"
 
 #include <errno.h>
@@ -209,6 +210,6 @@ int main(void)
 		cmocka_unit_test(nobody_there_is_an_error),
 	};
 
-	alarm(60);
+	alarm((unsigned)patience_ms(60000) / 1000);
 	return run_table(tests);
 }

@@ -463,7 +463,7 @@ static void the_broker_is_as_it_was(void **state)
 {
 	struct priv_req alive = good(PRIV_ALIVE, BOX);
 	const struct timespec pause = { .tv_nsec = 20000000 };
-	int64_t end = mono_ms() + 30000;
+	int64_t end = mono_ms() + patience_ms(30000);
 
 	(void)state;
 	assert_true(priv_rig_alive(&rig));

@@ -2,6 +2,7 @@
 /* Tunnels to real sandboxes (node contract 14; 27 row 39; 28 row 11; 29.2 rows 9 to 11; case
  * RES-1): what is refused and in which order, both half-closes, what an open one keeps awake, and
  * who closes it. */
+#include "tests/support/patience.h"
 #include "tests/support/suite.h"
 
 #include <poll.h>
@@ -69,7 +70,7 @@ static size_t read_all(int fd, char *buf, size_t size)
 		struct pollfd p = { .fd = fd, .events = POLLIN };
 		char more[65536];
 		ssize_t n;
-		assert_int_equal(poll(&p, 1, 15000), 1);
+		assert_int_equal(poll(&p, 1, patience_ms(15000)), 1);
 		n = recv(fd, more, sizeof(more), 0);
 		assert_true(n >= 0);
 		if (n == 0)

@@ -14,9 +14,9 @@ crash_start() {
 	crash_wait 100 mountpoint -q "$T/m"
 }
 
-# crash_wait TENTHS COMMAND...
+# crash_wait TENTHS COMMAND...; SLOW times as long
 crash_wait() {
-	local n=$1
+	local n=$(($1 * ${SLOW:-1}))
 	shift
 	while ! "$@" >/dev/null 2>&1; do
 		n=$((n - 1))
@@ -24,7 +24,7 @@ crash_wait() {
 		sleep 0.1
 	done
 }
-api() { curl -sS --max-time 30 --unix-socket "$T/sock" "$@"; }
+api() { curl -sS --max-time $((30 * ${SLOW:-1})) --unix-socket "$T/sock" "$@"; }
 crash_healthy() { [ "$(api -o /dev/null -w '%{http_code}' http://localhost/v1/capabilities)" = 200 ]; }
 crash_wait_server() { crash_wait 300 crash_healthy || { tail -n 20 "$T/sandboxd.log" >&2; return 1; }; }
 # The supervised child, not the supervisor.
@@ -80,7 +80,7 @@ leftovers() {
 # Nothing more than `want`: fewer is spare sandboxes that are not there yet. The background part of an
 # end is awaited.
 leftovers_settle() {
-	local want=$1 n=60
+	local want=$1 n=$((60 * ${SLOW:-1}))
 	while ! paste -d' ' <(echo "$want") <(leftovers) | awk '$4 > $2 { exit 1 }'; do
 		n=$((n - 1))
 		[ "$n" -gt 0 ] || { diff <(echo "$want") <(leftovers) >&2; return 1; }

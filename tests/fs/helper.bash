@@ -24,7 +24,7 @@ fs_server() {
 	echo $! >"$T/pid"
 	fs_wait fs_up || { tail -n 20 "$T/log" >&2; return 1; }
 }
-fs_up() { curl -fsS --max-time 2 --unix-socket "$T/sock" http://localhost/v1/health; }
+fs_up() { curl -fsS --max-time $((2 * ${SLOW:-1})) --unix-socket "$T/sock" http://localhost/v1/health; }
 fs_mount() {
 	"$O/bin/sbxfs" -f -o "proto=${SBX_FS_PROTO:-auto}" "$@" "$M" >>"$T/fslog" 2>&1 3>&- &
 	echo $! >"$T/fspid"
@@ -53,9 +53,9 @@ fs_stop() {
 	rm -rf --one-file-system "$T"
 }
 fs_gone() { ! kill -0 "$1" 2>/dev/null; }
-# fs_wait COMMAND...: until it succeeds, thirty seconds at most, FS_SLOW times as long under a sanitizer.
+# fs_wait COMMAND...: until it succeeds, thirty seconds at most, FS_SLOW times as long under a sanitizer, SLOW times on a slow machine.
 fs_wait() {
-	local n=$((600 * ${FS_SLOW:-1}))
+	local n=$((600 * ${FS_SLOW:-${SLOW:-1}}))
 	while ! "$@" >/dev/null 2>&1; do
 		n=$((n - 1))
 		[ "$n" -gt 0 ] || return 1
@@ -66,7 +66,7 @@ fs_wait() {
 api() {
 	local m=$1 p=$2
 	shift 2
-	curl -sS --max-time 30 --unix-socket "$T/sock" -X "$m" "$@" "http://localhost/v1$p"
+	curl -sS --max-time $((30 * ${SLOW:-1})) --unix-socket "$T/sock" -X "$m" "$@" "http://localhost/v1$p"
 }
 js() { api "$1" "$2" -H 'Content-Type: application/json' --data-binary "$3"; }
 guest() {

@@ -42,7 +42,7 @@ stop() {
 api() {
 	local args=("$@") path=${*: -1}
 	unset 'args[${#args[@]}-1]'
-	curl -sS --max-time 20 --unix-socket "$D/sock" -H "Authorization: Bearer $TOK" "${args[@]}" "http://localhost$path"
+	curl -sS --max-time $((20 * ${SLOW:-1})) --unix-socket "$D/sock" -H "Authorization: Bearer $TOK" "${args[@]}" "http://localhost$path"
 }
 json() { api -X POST -H 'Content-Type: application/json' -d "$2" "$1"; }
 server_up() { [ "$(api -o /dev/null -w '%{http_code}' /v1/health 2>/dev/null)" = 200 ]; }

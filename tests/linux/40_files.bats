@@ -33,7 +33,7 @@ teardown_file() {
 api() {
 	local args=("$@") path=${*: -1}
 	unset 'args[${#args[@]}-1]'
-	curl -sS --max-time 10 --unix-socket "$D/sock" "${args[@]}" "http://localhost$path"
+	curl -sS --max-time $((10 * ${SLOW:-1})) --unix-socket "$D/sock" "${args[@]}" "http://localhost$path"
 }
 code() { api -o /dev/null -w '%{http_code}' "$@"; }
 put() { code -X PUT -H 'Content-Type: application/octet-stream' --data-binary "$2" "$S/files?path=$1"; }

@@ -17,8 +17,8 @@ teardown_file() { cli_stop; }
 	pid=$!
 	cli_wait grep -q 127.0.0.1: "$T/tunnel"
 	at=http://$(cat "$T/tunnel")/index.html
-	cli_wait curl -sf --max-time 5 "$at"
-	for i in 1 2 3; do [ "$(curl -s --max-time 5 "$at")" = "from the guest" ]; done
+	cli_wait curl -sf --max-time $((5 * ${SLOW:-1})) "$at"
+	for i in 1 2 3; do [ "$(curl -s --max-time $((5 * ${SLOW:-1})) "$at")" = "from the guest" ]; done
 	kill $pid
 }
 
@@ -37,7 +37,7 @@ teardown_file() { cli_stop; }
 	"$O/bin/sbx" tunnel box 4444 >"$T/t2" 2>"$T/t2.err" 3>&- &
 	pid=$!
 	cli_wait grep -q 127.0.0.1: "$T/t2"
-	run curl -s --max-time 5 "http://$(cat "$T/t2")/"
+	run curl -s --max-time $((5 * ${SLOW:-1})) "http://$(cat "$T/t2")/"
 	[ "$status" -ne 0 ]
 	cli_wait grep -q "^sbx: " "$T/t2.err"
 	kill $pid

@@ -24,7 +24,7 @@ records_teardown() {
 	rm -rf --one-file-system "$D"
 }
 
-server_up() { [ "$(curl -sS --max-time 20 --unix-socket "$D/sock" -o /dev/null -w '%{http_code}' http://localhost/v1/health 2>/dev/null)" = 200 ]; }
+server_up() { [ "$(curl -sS --max-time $((20 * ${SLOW:-1})) --unix-socket "$D/sock" -o /dev/null -w '%{http_code}' http://localhost/v1/health 2>/dev/null)" = 200 ]; }
 
 # Without a network: what is tested here is not that.
 start() { # [FLAGS...]: FAULT=point kills or stops it there; LIMITS: of the policy; VIA: what starts it
@@ -32,7 +32,7 @@ start() { # [FLAGS...]: FAULT=point kills or stops it there; LIMITS: of the poli
 	SBX_FAULT=${FAULT:-} "${VIA[@]}" "$O/bin/sandboxd" --listen "unix://$D/sock" --state-dir "$D/state" --policy "$D/policy" \
 		${SBX_DISK_PROVIDER:+--disk-provider "$SBX_DISK_PROVIDER"} "$@" 2>>"$D/log" 3>&- &
 	SRV=$!
-	for _ in $(seq 600); do
+	for _ in $(seq $((600 * ${SLOW:-1}))); do
 		server_up && return 0
 		kill -0 "$SRV" 2>/dev/null || break
 		sleep 0.05
@@ -53,9 +53,9 @@ crash() {
 	SRV=
 }
 
-# await TENTHS COMMAND...
+# await TENTHS COMMAND...; SLOW times as long
 await() {
-	local n=$1
+	local n=$(($1 * ${SLOW:-1}))
 	shift
 	while ! "$@"; do
 		n=$((n - 1))
@@ -67,7 +67,7 @@ await() {
 api() { # curl's arguments, the path last
 	local args=("$@") path=${*: -1}
 	unset 'args[${#args[@]}-1]'
-	curl -sS --max-time 60 --unix-socket "$D/sock" "${args[@]}" "http://localhost$path"
+	curl -sS --max-time $((60 * ${SLOW:-1})) --unix-socket "$D/sock" "${args[@]}" "http://localhost$path"
 }
 get() { api "$1"; }
 json() { api -X "${3:-POST}" -H 'Content-Type: application/json' -d "$2" "$1"; }

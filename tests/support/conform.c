@@ -357,11 +357,11 @@ static json_t *listed(const char *id)
 
 void box_wait_ended(const char *ref, int ms, bool in_listing)
 {
-	for (int waited = 0; waited < 30000; waited += ms) {
+	for (int waited = 0; waited < patience_ms(30000); waited += ms) {
 		json_t *s = in_listing ? listed(ref) : box_get(ref);
 		if (!strcmp(str(s, "state"), "terminated"))
 			return;
 		pause_ms(ms);
 	}
-	fail_msg("%s has not ended within 30 s", ref);
+	fail_msg("%s has not ended in time", ref);
 }

@@ -5,8 +5,9 @@
 
 #include "client/include/sbx.h"
 #include "tests/support/conform.h"
+#include "tests/support/patience.h"
 
-#define CONFORM_CALL_MS 60000
+#define CONFORM_CALL_MS patience_ms(60000)
 
 struct sbx *conform_api(void);
 /* Freed when the test ends; NULL fails the test. */

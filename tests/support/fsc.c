@@ -2,6 +2,7 @@
 #include "tests/support/fsc.h"
 
 #include "common/sys/fd.h"
+#include "tests/support/patience.h"
 #include "tests/support/test.h"
 
 #include <errno.h>
@@ -9,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define WAIT_MS 20000
+#define WAIT_MS patience_ms(20000)
 
 void fsc_init(struct fsc *c, int fd)
 {
@@ -187,7 +188,7 @@ bool fsc_ended(struct fsc *c, int ms)
 {
 	char buf[4096];
 
-	while (fd_wait(c->fd, POLLIN, ms)) {
+	while (fd_wait(c->fd, POLLIN, patience_ms(ms))) {
 		ssize_t n = recv(c->fd, buf, sizeof(buf), MSG_DONTWAIT);
 		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 			return true;

@@ -263,15 +263,6 @@ uint32_t box_sh(struct box *b, const char *script)
 	return num;
 }
 
-/* A slow machine says how many times longer things take there. */
-int patience_ms(int ms)
-{
-	const char *slow = getenv("SLOW");
-	int factor = slow ? atoi(slow) : 1;
-
-	return ms * (factor > 0 ? factor : 1);
-}
-
 static void deadline(int ms, struct timespec *t)
 {
 	clock_gettime(CLOCK_MONOTONIC, t);
@@ -417,7 +408,7 @@ unsigned host_count(const char *text)
 bool wait_count(const char *text, unsigned want, int ms)
 {
 	const struct timespec pause = { .tv_nsec = 5000000 };
-	int64_t end = mono_ms() + ms;
+	int64_t end = mono_ms() + patience_ms(ms);
 
 	while (host_count(text) != want) {
 		if (mono_ms() > end)

@@ -7,6 +7,7 @@
 #include "sandboxd/backend/backend.h"
 #include "sandboxd/backend/guest.h"
 #include "sandboxd/proto/spool.h"
+#include "tests/support/patience.h"
 
 #include <pthread.h>
 #include <sys/types.h>
@@ -89,8 +90,6 @@ bool box_wait_output(struct box *b, uint32_t num, const char *text, int ms);
 unsigned host_count(const char *text);
 bool wait_count(const char *text, unsigned want, int ms);
 int64_t mono_ms(void);
-/* SLOW=N in the environment: everything takes N times as long here. */
-int patience_ms(int ms);
 
 /* Runs the contract; the group's state is the rig. */
 int guest_cases_run(struct guest_rig *r, const char *name);

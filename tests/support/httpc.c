@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/support/httpc.h"
+#include "tests/support/patience.h"
 #include "tests/support/test.h"
 
 #include <arpa/inet.h>
@@ -69,8 +70,8 @@ static ssize_t get(int fd, void *buf, size_t len)
 	struct pollfd p = { .fd = fd, .events = POLLIN };
 	ssize_t n;
 
-	if (poll(&p, 1, WAIT_MS) != 1)
-		fail_msg("nothing came from the server for %d s", WAIT_MS / 1000);
+	if (poll(&p, 1, patience_ms(WAIT_MS)) != 1)
+		fail_msg("nothing came from the server for %d s", patience_ms(WAIT_MS) / 1000);
 	n = recv(fd, buf, len, 0);
 	return n < 0 ? 0 : n;
 }
@@ -219,7 +220,7 @@ bool httpc_closed(int fd, int ms)
 	struct pollfd p = { .fd = fd, .events = POLLIN };
 	char c;
 
-	if (poll(&p, 1, ms) != 1)
+	if (poll(&p, 1, patience_ms(ms)) != 1)
 		return false;
 	return recv(fd, &c, 1, 0) <= 0;
 }

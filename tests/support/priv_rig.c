@@ -171,7 +171,7 @@ void priv_rig_close(struct priv_rig *r)
 {
 	struct timespec pause = { .tv_nsec = 20000000 };
 	struct priv_req q = priv_rig_req(PRIV_SWEEP, "");
-	int64_t end = mono_ms() + 60000;
+	int64_t end = mono_ms() + patience_ms(60000);
 
 	if (priv_rig_alive(r))
 		(void)priv_rig_ask(r, &q, NULL, 0); /* nothing was kept: all of it ends */
@@ -258,7 +258,7 @@ bool priv_rig_next(struct priv_rig *r, struct priv_ans *ret, int ms)
 
 int priv_rig_ask(struct priv_rig *r, struct priv_req *q, const int *fds, size_t nfds)
 {
-	int64_t end = mono_ms() + ANSWER_MS;
+	int64_t end = mono_ms() + patience_ms(ANSWER_MS);
 	struct priv_ans a;
 
 	q->tag = ++r->tag;

@@ -3,6 +3,7 @@
 
 #include "common/json/json.h"
 #include "sandboxd/daemon.h"
+#include "tests/support/patience.h"
 #include "tests/support/test.h"
 
 #include <errno.h>
@@ -171,7 +172,7 @@ static void start_program(struct rig *r)
 			k->server = 0;
 			dismiss_watcher(k);
 		}
-		if (ended || waited >= START_MS)
+		if (ended || waited >= patience_ms(START_MS))
 			fail_msg("the server did not start");
 		nanosleep(&pause, NULL);
 	}
@@ -492,8 +493,8 @@ void rig_wait(bool (*fn)(void *arg), void *arg, int ms)
 	struct timespec pause = { .tv_nsec = 5000000 };
 
 	for (int waited = 0; !fn(arg); waited += 5) {
-		if (waited >= ms)
-			fail_msg("what was waited for did not come within %d ms", ms);
+		if (waited >= patience_ms(ms))
+			fail_msg("what was waited for did not come within %d ms", patience_ms(ms));
 		nanosleep(&pause, NULL);
 	}
 }

@@ -98,9 +98,9 @@ never() {
 	fi
 }
 
-# wait_for SECONDS COMMAND…: until it succeeds
+# wait_for SECONDS COMMAND…: until it succeeds; SLOW times as long
 wait_for() {
-	local end=$((SECONDS + $1))
+	local end=$((SECONDS + $1 * ${SLOW:-1}))
 	shift
 	until "$@"; do
 		[ "$SECONDS" -lt "$end" ] || return 1
