@@ -19,7 +19,7 @@ $(O)/tests/attack/powerdisk: $(O)/obj/tests/attack/powerdisk.o
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_sbxfs)
 tests-build: $(O)/tests/attack/powerdisk $(ATTACK_TESTS) $(ATTACK_GUEST) $(O)/tests/attack/inside
-.PHONY: attack attack-mutants
+.PHONY: attack attack-asan attack-tsan attack-mutants
 attack: ## every attack that was ever tried, with the long floods
 	@scripts/deps attack
 	@$(MAKE) --no-print-directory all tests-build
@@ -28,3 +28,11 @@ attack-mutants: ## take measures away one by one: each time a test must fail
 	@scripts/deps attack
 	@$(MAKE) --no-print-directory all tests-build
 	@O=$(O) tests/attack/mutants
+attack-asan: ## the attacks of every day under AddressSanitizer and UBSan; T=word selects
+	@scripts/deps attack
+	@$(MAKE) --no-print-directory O=$(O)-asan SAN=asan all tests-build
+	@O=$(O) scripts/check-attack asan
+attack-tsan: ## the same under ThreadSanitizer
+	@scripts/deps attack
+	@$(MAKE) --no-print-directory O=$(O)-tsan SAN=tsan all tests-build
+	@O=$(O) scripts/check-attack tsan

@@ -29,11 +29,11 @@ check-asan: ## the C tests under AddressSanitizer and UBSan
 check-tsan: ## the C tests under ThreadSanitizer
 	@$(MAKE) --no-print-directory O=$(O)-tsan SAN=tsan all tests-build
 	@O=$(O)-tsan scripts/run-tests fast
-check-mount-asan: all ## the mount's scenarios under AddressSanitizer and UBSan; S=word selects
+check-mount-asan: all tests-build ## the mount's scenarios under AddressSanitizer and UBSan; S=word selects
 	@scripts/deps test
 	@$(MAKE) --no-print-directory O=$(O)-asan SAN=asan all $(O)-asan/tests/san/sbx-worker
 	@O=$(O) scripts/check-mount asan
-check-mount-tsan: all ## the same under ThreadSanitizer
+check-mount-tsan: all tests-build ## the same under ThreadSanitizer
 	@scripts/deps test
 	@$(MAKE) --no-print-directory O=$(O)-tsan SAN=tsan all $(O)-tsan/tests/san/sbx-worker
 	@O=$(O) scripts/check-mount tsan
@@ -41,7 +41,7 @@ bench: all ## measure against bwrap, runc, sshfs and native, side by side
 	@scripts/deps bench
 	@O=$(O) tests/bench/run
 	@O=$(O) tests/bench/run_node
-soak: all ## many clients doing everything for MINUTES=10, then look for what was left
+soak: all ## many clients doing everything for MINUTES=10, then look for what was left; FLOOD=1: beside a flood
 	@scripts/deps test
 	@O=$(O) tests/soak/run
 lint: ## static analysis and format
@@ -50,7 +50,7 @@ lint: ## static analysis and format
 format: ## rewrite the sources by .clang-format
 	@git ls-files '*.c' '*.h' | xargs clang-format -i
 clean: ## remove the build folder
-	rm -rf $(O) $(O)-asan $(O)-tsan
+	rm -rf $(O) $(O)-asan $(O)-tsan $(O)-fuzz
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort -u | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 

@@ -203,10 +203,9 @@ links_image() {
 	api -X POST -H 'Content-Type: application/json' -d '{"argv":["/bin/\u001b[2Jx","\u009b31m","a\nb"]}' "/v1/sandboxes/$id/run" >/dev/null
 	api -X POST -H 'Content-Type: application/json' -d '{"argv":["sleep","600","\u001b[2J\nforged line"]}' "/v1/sandboxes/$id/processes" >/dev/null
 	sbx() { "$O/bin/sbx" "$@" 2>&1 </dev/null || true; }
-	clean() { # FILE: nothing but lines of printable text
-		never grep -qP '[\x00-\x08\x0b-\x1f\x7f]' "$1"
-		never grep -qaP '\xc2[\x80-\x9f]' "$1"
-		iconv -f UTF-8 -t UTF-8 "$1" >/dev/null # no byte that is a command where a byte is a letter
+	clean() { # FILE: nothing but lines of printable text, no byte that is a command where a byte is a letter
+		never grep -qaP '[\x00-\x08\x0b-\x1f\x7f]' "$1" && never grep -qaP '\xc2[\x80-\x9f]' "$1" &&
+			iconv -f UTF-8 -t UTF-8 "$1" >/dev/null
 	}
 	for what in "file ls text $n" "file ls -l text $n" "event ls text" "ps text" "sandbox show text" "ls" \
 		"process show text 1" "cat text $n/$(printf '\033[1m')" "file rm text $n/$(printf '\033[2J')" \

@@ -54,7 +54,7 @@ fuse_down() {
 }
 disk_down() {
 	losetup -d "$LOOP" 2>/dev/null || true
-	await 300 detached # with the last process of the server
+	await 1200 detached # with the last process of the server, and its network namespaces, which the kernel takes its time for
 	LOOP=
 	fuse_down
 }

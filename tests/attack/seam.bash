@@ -48,7 +48,7 @@ as_before() {
 	neighbour
 	kill -0 "$FRONT" && kill -0 "$BROKER"
 	await 60 few_fds || { echo "front $FRONT_FDS $(fds "$FRONT") broker $BROKER_FDS $(fds "$BROKER")" >&2; return 1; }
-	[ $(($(rss "$FRONT") - FRONT_KIB)) -le 98304 ] && [ $(($(rss "$BROKER") - BROKER_KIB)) -le 16384 ] ||
+	[ $(($(rss "$FRONT") - FRONT_KIB)) -le $((98304 * ${SAN_MEMORY:-1})) ] && [ $(($(rss "$BROKER") - BROKER_KIB)) -le $((16384 * ${SAN_MEMORY:-1})) ] ||
 		{ echo "front $FRONT_KIB $(rss "$FRONT") broker $BROKER_KIB $(rss "$BROKER")" >&2; return 1; }
 	never grep -qE 'AddressSanitizer|stack smashing|buffer overflow' "$D/log"
 }
