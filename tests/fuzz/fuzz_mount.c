@@ -49,7 +49,8 @@ static void mount_head(const char *buf, size_t len)
 	memcpy(&f, buf, sizeof(f));
 	memcpy(&r, buf + sizeof(f), sizeof(r));
 	if (fs1_head_ok(&f, &r))
-		promise(r.data_len <= FILES_DATA_MAX && f.len == sizeof(r) + r.data_len && (f.tag || f.op == FILES_INVAL));
+		promise(r.data_len <= FILES_DATA_MAX && f.len == sizeof(r) + r.data_len && (f.tag || f.op == FILES_INVAL ||
+				(f.op == FILES_GRANT && !r.data_len)));
 	if (f.value < 0)
 		promise(fs1_errno(f.value) < 0 && fs1_errno(f.value) > -512 && fs1_errno(f.value) != -ENOSYS);
 	if (fs1_attr_ok(&r.attr))
