@@ -19,6 +19,7 @@ struct handle {
 	/* under lock: control files */
 	struct text doc;     /* collected so far */
 	int pending;         /* -errno that the next write is to get */
+	pid_t writer;        /* the last one: what it began is over when it closes */
 	bool failed, done, wrote;
 	size_t cursor;       /* reads of a read-write handle */
 

@@ -112,7 +112,8 @@ void req_fail(struct req *q, int rc)
 		errlog_note(q->m->errors, q, -rc);
 	}
 	trace(q, rc);
-	fuse_reply_err(q->fr, -rc);
+	if (q->fr)
+		fuse_reply_err(q->fr, -rc);
 }
 
 void req_done(struct req *q, int rc)
@@ -122,7 +123,8 @@ void req_done(struct req *q, int rc)
 		return;
 	}
 	trace(q, 0);
-	fuse_reply_err(q->fr, 0);
+	if (q->fr)
+		fuse_reply_err(q->fr, 0);
 }
 
 int req_may(struct req *q)
@@ -473,7 +475,7 @@ static void op_release(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 	if (tree_is(i))
 		tree_file_close(&q, handle_of(fi));
 	else
-		handle_free(q.m, handle_of(fi));
+		virtual_release(&q, handle_of(fi));
 	atomic_fetch_sub(&q.m->closing, 1);
 }
 

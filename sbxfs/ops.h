@@ -36,6 +36,8 @@ void virtual_read(struct req *q, struct inode *i, size_t size, off_t off, struct
 void virtual_write(struct req *q, struct inode *i, const char *buf, size_t size,
 	struct fuse_file_info *fi);
 void virtual_flush(struct req *q, struct handle *h);
+/* Frees the handle, now or when its last line has been done. */
+void virtual_release(struct req *q, struct handle *h);
 void virtual_setattr(struct req *q, struct inode *i, const struct stat *st, int set);
 void virtual_readdir(struct req *q, struct inode *i, size_t size, off_t off, struct handle *h,
 	bool plus);

@@ -10,7 +10,8 @@
 #include <string.h>
 
 #define DOC_MAX (1024u * 1024)
-#define FEED_MAX (1024u * 1024)
+#define LINE_MAX_BYTES (1024u * 1024)
+#define PIECE_MIN 4096u /* the least that a tool's buffer holds */
 
 void virtual_open(struct req *q, struct inode *i, struct fuse_file_info *fi)
 {
@@ -84,6 +85,8 @@ struct work {
 	struct handle *h;
 	char *buf; /* size bytes and a NUL */
 	size_t size;
+	bool flush; /* nothing new: what an earlier write began is all there is */
+	bool last;  /* the file is closed, and the handle to be freed */
 };
 
 /* Line by line. What was done before a failing line is the write's answer; the failure is that of
@@ -160,18 +163,78 @@ static ssize_t write_value(struct work *w, const struct spot *s)
 	return rc < 0 ? rc : (ssize_t)w->size;
 }
 
+static bool is_lines(enum kind k)
+{
+	return k == KIND_VERBS || k == KIND_SETTING || k == KIND_LIST;
+}
+
+/* What was kept of earlier writes goes before this one's. */
+static int put_before(struct work *w)
+{
+	struct text *kept = &w->h->doc;
+	char *p;
+
+	if (!kept->len)
+		return 0;
+	if (kept->len + w->size > LINE_MAX_BYTES)
+		return refuse(&w->q, EFBIG, "a line has at most 1 MiB");
+	p = realloc(w->buf, kept->len + w->size + 1);
+	if (!p)
+		return -ENOMEM;
+	memmove(p + kept->len, p, w->size + 1);
+	memcpy(p, kept->p, kept->len);
+	w->buf = p;
+	w->size += kept->len;
+	txt_fini(kept);
+	return 0;
+}
+
+/* A write that fills a tool's buffer and does not end a line is a piece: what has no end yet is
+ * kept for the next write, for a command that was cut in two would be two others. */
+static int keep_piece(struct work *w, size_t written)
+{
+	char *nl = NULL;
+	size_t at;
+
+	if (w->flush || written < PIECE_MIN || w->buf[w->size - 1] == '\n')
+		return 0;
+	if (w->i->node->kind != KIND_SETTING)
+		nl = memrchr(w->buf, '\n', w->size);
+	at = nl ? (size_t)(nl + 1 - w->buf) : 0;
+	txt_add(&w->h->doc, w->buf + at, w->size - at);
+	w->size = at;
+	w->buf[at] = '\0';
+	return w->h->doc.failed ? -ENOMEM : 0;
+}
+
+static ssize_t write_lines(struct work *w, const struct spot *s)
+{
+	size_t before = w->h->doc.len, written = w->size, all;
+	int rc = put_before(w);
+	ssize_t n;
+
+	if (rc == 0)
+		rc = keep_piece(w, written);
+	if (rc < 0)
+		return rc;
+	if (!w->size)
+		return (ssize_t)written;
+	all = w->size;
+	n = w->i->node->kind == KIND_VERBS ? write_verbs(w, s) : write_value(w, s);
+	if (n < 0 || (size_t)n == all)
+		return n < 0 ? n : (ssize_t)written;
+	return n > (ssize_t)before ? n - (ssize_t)before : 0;
+}
+
 static ssize_t write_kind(struct work *w)
 {
 	struct spot s = inode_spot(w->i);
 
-	switch (w->i->node->kind) {
-	case KIND_VERBS:
-		return write_verbs(w, &s);
-	case KIND_DOC:
+	if (is_lines(w->i->node->kind))
+		return write_lines(w, &s);
+	if (w->i->node->kind == KIND_DOC)
 		return write_doc(w, &s);
-	default:
-		return write_value(w, &s);
-	}
+	return write_value(w, &s);
 }
 
 static void do_write(void *arg)
@@ -191,20 +254,23 @@ static void do_write(void *arg)
 	}
 	if (n < 0)
 		h->failed = true;
+	h->writer = w->q.pid;
 	pthread_mutex_unlock(&h->lock);
 	if (w->i->node->id != N_PROC_STDIN)
 		mount_touch(w->q.m);
-	if (n < 0)
-		req_fail(&w->q, (int)n);
+	if (n < 0 || w->flush)
+		req_done(&w->q, n < 0 ? (int)n : 0);
 	else
 		fuse_reply_write(w->q.fr, (size_t)n);
 	atomic_fetch_sub(&w->q.m->stats.parked, 1);
+	if (w->last)
+		handle_free(w->q.m, h);
 	free(w->buf);
 	free(w);
 }
 
-void virtual_write(struct req *q, struct inode *i, const char *buf, size_t size,
-	struct fuse_file_info *fi)
+static void hand_over(struct req *q, struct handle *h, const char *buf, size_t size,
+	const struct work *how)
 {
 	struct work *w = calloc(1, sizeof(*w));
 	int rc = -ENOMEM;
@@ -212,9 +278,11 @@ void virtual_write(struct req *q, struct inode *i, const char *buf, size_t size,
 	if (w && (w->buf = malloc(size + 1))) {
 		w->q = *q;
 		w->q.patient = true;
-		w->i = i;
-		w->h = (struct handle *)(uintptr_t)fi->fh;
+		w->i = h->inode;
+		w->h = h;
 		w->size = size;
+		w->flush = how->flush;
+		w->last = how->last;
 		memcpy(w->buf, buf, size);
 		w->buf[size] = '\0';
 		atomic_fetch_add(&q->m->stats.parked, 1);
@@ -228,133 +296,66 @@ void virtual_write(struct req *q, struct inode *i, const char *buf, size_t size,
 		free(w->buf);
 	free(w);
 	req_fail(q, rc == -EAGAIN ? -EBUSY : rc);
+	if (how->last)
+		handle_free(q->m, h);
 }
 
-/* A flush is not the end: shells flush before their first byte. Only a document that somebody began
- * and left unfinished is worth a word. */
+void virtual_write(struct req *q, struct inode *i, const char *buf, size_t size,
+	struct fuse_file_info *fi)
+{
+	static const struct work more = { .flush = false };
+
+	(void)i;
+	hand_over(q, (struct handle *)(uintptr_t)fi->fh, buf, size, &more);
+}
+
+/* A line whose newline has not come. */
+static bool has_line(const struct handle *h)
+{
+	return is_lines(h->inode->node->kind) && h->doc.len && !h->failed && !h->pending;
+}
+
+static int unfinished_doc(struct req *q, struct handle *h)
+{
+	if (h->inode->node->kind != KIND_DOC || !h->doc.len || h->done || h->failed ||
+		is_space(h->doc.p, h->doc.len))
+		return 0;
+	h->failed = true;
+	return refuse(q, EINVAL, "the document ends too early; nothing was done");
+}
+
+/* A flush is not the end: shells flush before their first byte, and so does each child that ends
+ * with the file open. Only that of who wrote last is taken for it: then a document that was left
+ * unfinished is worth a word, and a line without its newline is complete. */
 void virtual_flush(struct req *q, struct handle *h)
 {
+	static const struct work rest = { .flush = true };
+	bool writer, line;
 	int rc = 0;
 
 	pthread_mutex_lock(&h->lock);
-	if (h->inode->node->kind == KIND_DOC && h->doc.len && !h->done && !h->failed &&
-		!is_space(h->doc.p, h->doc.len)) {
-		rc = refuse(q, EINVAL, "the document ends too early; nothing was done");
-		h->failed = true;
-	}
+	writer = h->writer == q->pid;
+	line = writer && has_line(h);
+	if (writer)
+		rc = unfinished_doc(q, h);
 	pthread_mutex_unlock(&h->lock);
-	req_done(q, rc);
-}
-
-/* mkdir and the like. */
-struct change_work {
-	struct req q;
-	enum change what;
-	struct inode *dir, *to;
-	char *name, *to_name;
-	struct fuse_file_info fi;
-};
-
-static int change_call(struct change_work *w)
-{
-	struct spot d = inode_spot(w->dir), to = w->to ? inode_spot(w->to) : d;
-	const struct dir *ops = node_dir(w->dir->node->id);
-	struct req *q = &w->q;
-
-	if (!ops)
-		return -EPERM;
-	if (!file_name_ok(w->name))
-		return -EINVAL;
-	switch (w->what) {
-	case CHANGE_MKDIR:
-		return ops->mkdir ? ops->mkdir(q, &d, w->name) : -EPERM;
-	case CHANGE_RMDIR:
-		return ops->rmdir ? ops->rmdir(q, &d, w->name) : -EPERM;
-	case CHANGE_CREATE:
-		return ops->create ? ops->create(q, &d, w->name) : -EPERM;
-	case CHANGE_UNLINK:
-		return ops->unlink ? ops->unlink(q, &d, w->name) : -EPERM;
-	case CHANGE_RENAME:
-		return ops->rename ? ops->rename(q, &d, w->name, &to, w->to_name) : -EPERM;
-	}
-	return -EPERM;
-}
-
-static void created(struct req *q, struct inode *i, struct fuse_entry_param *e,
-	struct fuse_file_info *fi)
-{
-	struct handle *h = handle_new(q->m, i, fi->flags);
-
-	if (!h) {
-		inode_unref(q->m, i);
-		req_fail(q, -ENOMEM);
-		return;
-	}
-	fi->fh = (uint64_t)(uintptr_t)h;
-	fi->direct_io = 1;
-	e->ino = inode_nodeid(q->m, i);
-	e->generation = i->generation;
-	inode_looked(q->m, i);
-	if (fuse_reply_create(q->fr, e, fi) < 0) {
-		inode_forget(q->m, i, 1);
-		handle_free(q->m, h);
-	}
-	inode_unref(q->m, i);
-}
-
-static void do_change(void *arg)
-{
-	struct change_work *w = arg;
-	struct fuse_entry_param e;
-	struct inode *i;
-	int rc = change_call(w);
-	/* mv takes EINVAL for "into itself" and says so. */
-	if (rc == -EINVAL && w->what == CHANGE_RENAME)
-		rc = -EBADRQC;
-	bool makes = w->what == CHANGE_MKDIR || w->what == CHANGE_CREATE;
-
-	if (rc == 0 && makes)
-		rc = virtual_entry(&w->q, w->dir, w->name, &i, &e);
-	if (rc < 0 || !makes)
-		req_done(&w->q, rc);
-	else if (w->what == CHANGE_MKDIR)
-		reply_entry(&w->q, i, &e);
+	if (line)
+		hand_over(q, h, "", 0, &rest);
 	else
-		created(&w->q, i, &e, &w->fi);
-	atomic_fetch_sub(&w->q.m->stats.parked, 1);
-	free(w->name);
-	free(w->to_name);
-	free(w);
+		req_done(q, rc);
 }
 
-void virtual_change(struct req *q, enum change what, struct inode *dir, const char *name,
-	struct inode *to, const char *to_name, struct fuse_file_info *fi)
+void virtual_release(struct req *q, struct handle *h)
 {
-	struct change_work *w = calloc(1, sizeof(*w));
-	int rc = -ENOMEM;
+	static const struct work end = { .flush = true, .last = true };
+	int rc;
 
-	if (w) {
-		w->q = *q;
-		w->q.patient = what == CHANGE_MKDIR || what == CHANGE_RENAME;
-		w->what = what;
-		w->dir = dir;
-		w->to = to;
-		w->name = strdup(name);
-		w->to_name = to_name ? strdup(to_name) : NULL;
-		w->q.about_name = w->name;
-		if (fi)
-			w->fi = *fi;
-		atomic_fetch_add(&q->m->stats.parked, 1);
-		rc = w->name && (w->to_name || !to_name) ? pool_run(q->m->pool, do_change, w) : -ENOMEM;
-		if (rc < 0)
-			atomic_fetch_sub(&q->m->stats.parked, 1);
-	}
-	if (rc == 0)
+	if (has_line(h)) {
+		hand_over(q, h, "", 0, &end);
 		return;
-	if (w) {
-		free(w->name);
-		free(w->to_name);
 	}
-	free(w);
-	req_fail(q, rc == -EAGAIN ? -EBUSY : rc);
+	rc = unfinished_doc(q, h);
+	if (rc < 0)
+		req_fail(q, rc);
+	handle_free(q->m, h);
 }

@@ -111,6 +111,10 @@ setup() { fs_setup; }
 	{ printf '{"name":'; printf '"pieces"'; printf '}\n'; } > "$M/create"
 	same "$(cat "$M/pieces/state")" running
 	rmdir "$M/pieces"
+	# A child that ends with the file open is not the end of the document.
+	{ printf '{"name":'; sh -c :; printf '"pieces"}\n'; } > "$M/create"
+	same "$(cat "$M/pieces/state")" running
+	rmdir "$M/pieces"
 	refused "Invalid argument" bash -c "echo '{]' > $M/create"
 	refused "Invalid argument" cp /dev/stdin "$M/create" <<<'{"unfinished": '
 	[[ $(cat "$M/error") == *"too early"* ]]

@@ -83,6 +83,25 @@ line' "quote\"'" > "$P/argv"
 	same "$(cat "$B/last/output" | sort | tr '\n' ' ')" "err hi "
 }
 
+# The shell's echo writes 4096 bytes and then the rest; python, without a newline, 8192 and the rest.
+@test "a command longer than a tool's buffer is one command" {
+	local many
+	many=$(seq -s ' ' 1 3000)
+	echo "set -- $many; echo \$# \$3000" >"$B/run"
+	same "$(cat "$B/last/stdout")" "3000 3000"
+	python3 -c 'import sys; open(sys.argv[1], "w").write("set -- " + sys.argv[2] + "; echo $#")' "$B/run" "$many"
+	same "$(cat "$B/last/stdout")" "3000"
+	printf 'true %*s' 8187 x >"$B/run"
+	same "$(cat "$B/last/exit") $(wc -c <"$B/last/argv")" "0 8204"
+	mkdir "$B/processes/long"
+	seq -f 'V%g=0123456789' 1 500 | tr '\n' '~' | dd bs=4096 iflag=fullblock status=none | tr '~' '\n' >"$B/processes/long/env"
+	same "$(wc -l <"$B/processes/long/env")" 500
+	echo "set -- $many; echo \$# \$V1 \$V500" >"$B/processes/long/cmd"
+	same "$(cat "$B/processes/long/wait")" 0
+	same "$(cat "$B/processes/long/stdout")" "3000 0123456789 0123456789"
+	same "$(jq -r .argv[2] "$B/processes/long/info" | wc -c)" $((${#many} + 27))
+}
+
 @test "run ends when its writer is interrupted" {
 	bash -c "echo 'sleep 100' > $B/run" &
 	w=$!
