@@ -29,7 +29,8 @@ struct stream {
 	const struct stream_conf *conf;
 	int sock, signals;
 	bool input_open; /* standard input is read */
-	bool unread;     /* nobody reads our output any more */
+	bool unread;     /* nobody takes our output any more */
+	int unread_code; /* what we end with then */
 	bool timed_out;
 	bool sent_input; /* some of it may be lost with the connection */
 	int interrupts;
@@ -117,10 +118,15 @@ static bool flush_out(struct stream *st)
 	return true;
 }
 
-/* Our reader is gone. The guest cannot see that, so the command gets the signal of a lost terminal.
- */
+/* Our reader is gone, or our output has no room. The guest cannot see that, so the command gets the
+ * signal of a lost terminal. Who closed the pipe has what it wanted; else output is missing. */
 static void lose_reader(struct stream *st)
 {
+	st->unread_code = 128 + SIGPIPE;
+	if (errno != EPIPE)
+		st->unread_code = complain(EXIT_OURS, "%s: %s",
+			st->to_fd == STDERR_FILENO ? "standard error" : "standard output",
+			strerrordesc_np(errno));
 	st->unread = true;
 	st->to_fd = -1;
 	if (st->conf->kill_on_stop)
@@ -233,7 +239,7 @@ static bool check_deadline(struct stream *st, int *ret_code)
 	if (st->unread) {
 		if (st->conf->kill_on_stop)
 			pass_signal(st, "KILL");
-		*ret_code = 128 + SIGPIPE;
+		*ret_code = st->unread_code;
 		return true;
 	}
 	st->timed_out = true;
@@ -265,7 +271,7 @@ static int poll_once(struct stream *st, struct pollfd f[4])
 static int lost(struct stream *st)
 {
 	if (st->unread)
-		return 128 + SIGPIPE;
+		return st->unread_code;
 	return complain(EXIT_OURS,
 		"the connection to %s is lost; `sbx attach %s %lld` joins process %lld "
 		"again if it still runs",
@@ -303,7 +309,7 @@ static bool rejoin(struct stream *st)
 static int ended(const struct stream *st, int code)
 {
 	if (st->unread)
-		return 128 + SIGPIPE;
+		return st->unread_code;
 	/* The server drops what comes later without a mark; a user must not take a part for the
 	 * whole. */
 	if (st->seen[0] == OUTPUT_KEPT || st->seen[1] == OUTPUT_KEPT)

@@ -106,6 +106,12 @@ teardown_file() { cli_stop; }
 	cli_wait sh -c "! '$O/bin/sbx' ps box | grep running | grep -q yes"
 }
 
+@test "output that has no room is said, and is our failure" {
+	run bash -c "'$O/bin/sbx' run box sh -c 'echo x; sleep 60' >/dev/full"
+	[ "$status" -eq 125 ]
+	[[ $output == *"standard output: No space left on device"* ]]
+}
+
 @test "-e takes a value, or one's own variable" {
 	MINE=own run sbx run -e GIVEN=g -e MINE -e NOT_SET_HERE box sh -c 'echo $GIVEN $MINE ${NOT_SET_HERE-unset}'
 	[ "$output" = "g own unset" ]
