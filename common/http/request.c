@@ -244,6 +244,13 @@ static bool has_control(const char *s, size_t len)
 	return false;
 }
 
+/* Blanks behind a value are no part of it. The text lies in the connection's own memory. */
+static void trim(const char *value, size_t len)
+{
+	while (len > 0 && (value[len - 1] == ' ' || value[len - 1] == '\t'))
+		((char *)(uintptr_t)value)[--len] = '\0';
+}
+
 static enum MHD_Result check_line(void *cls, enum MHD_ValueKind kind, const char *name,
 	size_t name_len, const char *value, size_t len)
 {
@@ -259,6 +266,7 @@ static enum MHD_Result check_line(void *cls, enum MHD_ValueKind kind, const char
 	if (value != p || has_control(value, len) || p[len] || p[len + 1])
 		return MHD_NO;
 	l->at = p + len + 2;
+	trim(value, len);
 	return MHD_YES;
 }
 

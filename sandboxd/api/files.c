@@ -237,6 +237,9 @@ int handle_file_put_begin(struct call *c, struct err *e)
 
 	if (len > (int64_t)GUESTFS_FILE_MAX)
 		return too_large(e);
+	/* Taken for the whole, a piece would cost the rest. */
+	if (http_header(c->req, "Content-Range"))
+		return err_set(e, ERR_INVALID_REQUEST, "Content-Range: a file is written whole");
 	u = c->state = calloc(1, sizeof(*u));
 	if (!u)
 		return err_sys(e, ENOMEM, "write a file");

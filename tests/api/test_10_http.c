@@ -65,6 +65,8 @@ static const struct guard_row {
 	{ "host ignores case and port", NODE "Host: LocalHost:8080\r\n" AUTH "\r\n", 200, NULL },
 	{ "host may be a loopback address", NODE "Host: 127.3.2.1\r\n" AUTH "\r\n", 200, NULL },
 	{ "host may be bracketed", NODE "Host: [::1]:80\r\n" AUTH "\r\n", 200, NULL },
+	{ "blanks behind a value are no part of it",
+		NODE "Host: localhost \t\r\nAuthorization: Bearer " TOKEN " \r\n\r\n", 200, NULL },
 	{ "host may be an allowed one", NODE "Host: Box.Example:1\r\n" AUTH "\r\n", 200, NULL },
 	{ "host may not be foreign", NODE "Host: evil.example\r\n" AUTH "\r\n", 403,
 		"forbidden_origin" },
@@ -137,6 +139,9 @@ static const struct guard_row {
 		PUT_FILE HOST AUTH BYTES "Content-Length: 9999999999999999999\r\n\r\n", 413,
 		"invalid_request" },
 	/* behind the guard */
+	{ "a piece of a file is not taken for the file",
+		PUT_FILE HOST AUTH BYTES "Content-Range: bytes 0-1/9\r\nContent-Length: 2\r\n\r\nab",
+		400, "invalid_request" },
 	{ "a capability comes before the body",
 		"POST /v1/images HTTP/1.1\r\n" HOST AUTH JSON "Content-Length: 999\r\n\r\n", 501,
 		"unsupported" },
