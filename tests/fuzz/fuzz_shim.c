@@ -37,10 +37,11 @@ static struct {
 static void world_make(void)
 {
 	struct shim_boot *b = &world.shim.boot;
-	int init[2], worker[2], l = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int init[2], worker[2], l;
 
 	if (world.init)
 		return;
+	l = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	(void)signal(SIGPIPE, SIG_IGN);
 	promise(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, init) == 0);
 	promise(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, worker) == 0);
