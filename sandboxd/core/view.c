@@ -37,7 +37,7 @@ static void put_timeouts(json_t *o, const struct sandbox *s)
 	json_object_set_new(o, "idle_timeout_secs", json_integer(s->idle_timeout_secs));
 	if (s->idle_suspend)
 		json_object_set_new(o, "idle_action", json_string("suspend"));
-	if (s->idle_suspended)
+	if (s->idle_suspended && s->state == SBX_SUSPENDED)
 		json_object_set_new(o, "idle_suspended", json_true());
 	if (s->lifetime_secs > 0) {
 		json_object_set_new(o, "lifetime_secs", json_integer(s->lifetime_secs));

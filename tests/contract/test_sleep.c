@@ -585,12 +585,16 @@ static void a_running_process_keeps_it_awake(void **state)
 static void a_lifetime_ends_one_that_sleeps(void **state)
 {
 	const char *id = sleeper(",\"lifetime_secs\":5"), *told;
+	json_t *o;
 
 	(void)state;
 	told = rig_sandbox(rig, "{\"lifetime_secs\":2}");
 	turn(told, "suspend", 200);
 	rig_wait(has_ended, (void *)(uintptr_t)told, 8000);
 	rig_wait(has_ended, (void *)(uintptr_t)id, 9000);
+	o = rig_json(rig, "GET", rig_path("/v1/sandboxes/%s", id), NULL, 200);
+	assert_null(json_object_get(o, "idle_suspended")); /* it sleeps no more */
+	json_decref(o);
 	assert_int_equal(rig_events(rig, id, "sandbox.terminated", "lifetime"), 1);
 	assert_int_equal(rig_events(rig, told, "sandbox.terminated", "lifetime"), 1);
 	assert_int_equal(rig_events(rig, id, "sandbox.resumed", "request"), 0);
