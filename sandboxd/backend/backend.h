@@ -44,6 +44,17 @@ struct backend_meter {
 	int64_t cpu_ns, memory_bytes, memory_limit_bytes, disk_read_bytes, disk_write_bytes,
 		processes; /* 0: cannot be seen */
 };
+/* What the front holds of a running guest, so that it can end one without asking anybody: its control
+ * group's cgroup.kill and cgroup.events. -1 both: the host has none, or the backend; then there is `destroy`. */
+struct backend_grip {
+	int kill, events;
+};
+#define BACKEND_GRIP_NULL ((struct backend_grip){ -1, -1 })
+void backend_grip_close(struct backend_grip *g);
+/* Kills every process of the guest; returns at once. */
+void backend_grip_kill(const struct backend_grip *g);
+/* True when no guest process runs any more; false: not by then, or nobody can say. */
+bool backend_grip_gone(const struct backend_grip *g, int timeout_ms);
 struct backend_spec {
 	char id[SBX_ID_MAX];
 	uint64_t generation;
@@ -57,6 +68,7 @@ struct backend_spec {
 	double cpus;
 	int64_t memory_mb, disk_mb;
 	bool *was_ready;           /* NULL, or told: it had been made ahead */
+	struct backend_grip *grip; /* NULL, or filled on success; the caller's to close */
 	/* NULL, or something to do on the caller's thread while a create waits. May not be called. */
 	void (*meanwhile)(void *arg);
 	void *meanwhile_arg;
@@ -84,12 +96,10 @@ struct backend_ops {
 	/* Kills everything of a sandbox, whatever is left of it; idempotent. Returns when no guest
 	 * process runs any more; disk and namespaces go in the background. */
 	int (*destroy)(struct backend *b, const char *id, struct err *e);
-	/* NULL, or the same in two halves, so that the caller can do something else while it goes on.
-	 * Every begin (NULL: out of memory) is followed by an end, which frees. */
-	struct backend_destroy *(*destroy_begin)(struct backend *b, const char *id);
-	int (*destroy_end)(struct backend *b, struct backend_destroy *d, struct err *e);
 	/* Is the runtime of this record still there (pid, start time, cgroup)? */
 	bool (*alive)(struct backend *b, const char *id, uint64_t generation);
+	/* NULL, or fetches the grip of one that is. It may come without descriptors. */
+	struct backend_grip (*grip)(struct backend *b, const char *id, uint64_t generation);
 	/* Start-up: ends and removes everything whose id is not in keep[]. */
 	int (*sweep)(struct backend *b, const char *const *keep, size_t n, struct err *e);
 	/* Only where there is no layer_import: the backend knows its images itself. not_found. */

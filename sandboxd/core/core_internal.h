@@ -17,8 +17,12 @@
 struct end_job {
 	struct end_job *next;
 	struct sandbox *s;
-	const char *reason;
-	int64_t not_before_ms; /* clean-up only */
+	const char *reason;    /* NULL: a clean-up */
+	/* clean-up only: */
+	int64_t not_before_ms;
+	bool destroy; /* the backend has not been asked to take away what is left */
+	bool again;   /* it could not */
+	struct backend_grip grip; /* to be closed, which need not be waited for either */
 };
 struct core {
 	/* fixed after core_open */

@@ -127,6 +127,7 @@ static int make_runtime(struct sandbox *s, struct progress *p, struct err *e)
 		.memory_mb = s->memory_mb,
 		.disk_mb = s->disk_mb,
 		.was_ready = &p->was_ready,
+		.grip = &s->grip, /* nobody ends it before it has landed */
 		.meanwhile = await_record,
 		.meanwhile_arg = p };
 

@@ -4,6 +4,7 @@
 #include "sandboxd/core/core_internal.h"
 
 #include "common/base/log.h"
+#include "common/sys/fault.h"
 #include "common/sys/mem.h"
 #include "sandboxd/backend/guestfs.h"
 #include "sandboxd/core/clock.h"
@@ -19,6 +20,8 @@
 
 #define CANCEL_DIED   2  /* sandbox.cancel: the shim died while it was being made */
 #define REST_AFTER_MS 15 /* so long cleaning up waits, to be out of the next request's way */
+#define AGAIN_MS      1000  /* after a clean-up that could not be done */
+#define GONE_MS       2000 /* a killed guest that is not gone by then is left to the backend */
 #define RECORDS_LEAST (8u << 20) /* bytes for records and output, without which none is made */
 
 static void shutdown_guest(struct sandbox *s)
@@ -119,33 +122,43 @@ static void close_run_dir(struct sandbox *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* What no caller has to wait for: connections, descriptors, the run folder, the eldest. */
-static void clean_up(struct sandbox *s)
+/* What no caller has to wait for: namespaces and disk, connections, descriptors, the run folder, the
+ * eldest. False: the backend could not, the rest is done. */
+static bool clean_up(struct sandbox *s, bool destroy, bool again)
 {
-	bool ended;
+	struct core *c = s->core;
+	struct err e = ERR_NULL;
+	bool ended, done;
 
-	lifetime_free_guest(s);
+	fault_point("end-answered");
+	done = !destroy || c->ops->destroy(c->backend, s->id, &e) == 0;
 	pthread_mutex_lock(&s->lock);
 	ended = s->ended;
 	pthread_mutex_unlock(&s->lock);
-	if (ended)
+	if (ended && done)
 		sandbox_drop_chain(s);
+	if (again)
+		return done;
+	if (!done)
+		log_error("what is left of a sandbox could not be removed, and is tried again"
+			  " id=%s reason=\"%s\"",
+			s->id, e.msg);
+	lifetime_free_guest(s);
 	if (!sandbox_clean_run_dir(s, false))
 		close_run_dir(s);
-	lifetime_forget(s->core);
+	lifetime_forget(c);
+	return done;
 }
 
-static void queue_clean_up(struct sandbox *s)
+/* Takes the job; false: nobody is there any more who would do it. */
+static bool queue_rest(struct core *c, struct end_job *j, int64_t after_ms)
 {
-	struct core *c = s->core;
-	struct end_job *j = calloc(1, sizeof(*j));
 	bool queued = false;
 
 	pthread_mutex_lock(&c->queue_lock);
-	if (j && !c->stop && c->reaping) {
-		sandbox_ref(s);
-		j->s = s;
-		j->not_before_ms = clock_mono_ms() + REST_AFTER_MS;
+	if (!c->stop && c->reaping) {
+		j->not_before_ms = clock_mono_ms() + after_ms;
+		j->next = NULL;
 		*c->rests_tail = j;
 		c->rests_tail = &j->next;
 		if (c->reaper_idle)
@@ -153,50 +166,54 @@ static void queue_clean_up(struct sandbox *s)
 		queued = true;
 	}
 	pthread_mutex_unlock(&c->queue_lock);
-	if (queued)
-		return;
-	free(j);
-	clean_up(s);
+	return queued;
 }
 
-/* No guest process may run, and the record must be on the disk, once the caller is told; what is
- * left can wait. The record is written by this thread while the backend kills. NULL: the kill has
- * not been begun. */
-static int end_runtime(
-	struct sandbox *s, struct backend_destroy *begun, uint64_t ticket, struct err *e)
+/* Takes the grip. */
+static void queue_clean_up(struct sandbox *s, struct backend_grip *grip, bool destroy)
+{
+	struct end_job *j = calloc(1, sizeof(*j));
+
+	if (j) {
+		sandbox_ref(s);
+		j->s = s;
+		j->destroy = destroy;
+		j->grip = *grip;
+		if (queue_rest(s->core, j, REST_AFTER_MS))
+			return;
+		sandbox_unref(s);
+		free(j);
+	}
+	backend_grip_close(grip);
+	(void)clean_up(s, destroy, false);
+}
+
+/* No guest process may run, and the record must say so, once the caller is told; what is left can
+ * wait. The record is written by this thread while the guest dies. Without a grip on it, or when it
+ * does not help, the backend is asked. Takes the grip. */
+static int end_runtime(struct sandbox *s, struct backend_grip *grip, uint64_t ticket, struct err *e)
 {
 	struct core *c = s->core;
-	int rc;
+	bool gone;
+	int rc = 0;
 
 	if (ticket)
 		store_wait(c->store, ticket, NULL); /* a failure is logged */
-	rc = begun ? c->ops->destroy_end(c->backend, begun, e)
-		   : c->ops->destroy(c->backend, s->id, e);
+	gone = backend_grip_gone(grip, GONE_MS);
+	if (!gone)
+		rc = c->ops->destroy(c->backend, s->id, e);
+	fault_point("end-recorded");
 	note_end(s, rc == 0);
-	queue_clean_up(s);
+	queue_clean_up(s, grip, gone);
 	if (rc < 0)
 		log_error(
 			"a sandbox could not be ended id=%s reason=\"%s\"", s->id, e ? e->msg : "");
 	return rc;
 }
 
-/* Lock held; let go for a moment, as nothing is asked of a backend under it. */
-static struct backend_destroy *begin_destroy(struct sandbox *s)
-{
-	struct core *c = s->core;
-	struct backend_destroy *d = NULL;
-
-	pthread_mutex_unlock(&s->lock);
-	if (c->ops->destroy_begin)
-		d = c->ops->destroy_begin(c->backend, s->id);
-	shutdown_guest(s);
-	pthread_mutex_lock(&s->lock);
-	return d;
-}
-
 int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e)
 {
-	struct backend_destroy *begun = NULL;
+	struct backend_grip grip = BACKEND_GRIP_NULL;
 	struct err local = ERR_NULL;
 	enum end_step step;
 	uint64_t ticket = 0;
@@ -208,11 +225,19 @@ int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e)
 		s->state = SBX_TERMINATED;
 		registry_end(&s->core->reg, s, was_running);
 		proc_sandbox_ended(s);
+		/* As early as can be: the guest dies on another processor while the rest goes on. */
+		grip = s->grip;
+		s->grip = BACKEND_GRIP_NULL;
+		backend_grip_kill(&grip);
+		fault_point("end-killed");
 		export_end(s);
 		/* here, so that whoever sees the state finds the event */
 		audit_event(s->core->audit, "sandbox.terminated", s->id,
 			json_pack("{s:s}", "reason", reason));
-		begun = begin_destroy(s);
+		/* not under the lock */
+		pthread_mutex_unlock(&s->lock);
+		shutdown_guest(s);
+		pthread_mutex_lock(&s->lock);
 		ticket = store_end_awaited(s->core->store, s->id, SBX_TERMINATED);
 		sandbox_changed(s);
 	}
@@ -224,7 +249,7 @@ int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e)
 	pthread_mutex_unlock(&s->lock);
 	if (step < END_AGAIN)
 		return 0;
-	return end_runtime(s, begun, ticket, e ? e : &local);
+	return end_runtime(s, &grip, ticket, e ? e : &local);
 }
 
 void lifetime_end_later(struct sandbox *s, const char *reason)
@@ -243,6 +268,7 @@ void lifetime_end_later(struct sandbox *s, const char *reason)
 	s->end_queued = true;
 	sandbox_ref(s);
 	j->s = s;
+	j->grip = BACKEND_GRIP_NULL;
 	j->reason = reason;
 	*c->jobs_tail = j;
 	c->jobs_tail = &j->next;
@@ -375,9 +401,12 @@ static void run_job(struct core *c, struct end_job *j)
 		pthread_mutex_unlock(&c->queue_lock);
 		if (strcmp(j->reason, "idle") || !suspend_idle(j->s))
 			sandbox_terminate(j->s, j->reason, &e);
-	} else {
-		clean_up(j->s);
+	} else if (!clean_up(j->s, j->destroy, j->again)) {
+		j->again = true;
+		if (queue_rest(c, j, AGAIN_MS))
+			return;
 	}
+	backend_grip_close(&j->grip);
 	sandbox_unref(j->s);
 	free(j);
 }

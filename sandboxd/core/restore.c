@@ -98,7 +98,11 @@ static bool may_be_alive(const struct item *it)
 		log_warn("a sandbox ends because its network is not allowed any more id=%s", s->id);
 		return false;
 	}
-	return c->ops->alive(c->backend, s->id, s->generation);
+	if (!c->ops->alive(c->backend, s->id, s->generation))
+		return false;
+	if (c->ops->grip)
+		s->grip = c->ops->grip(c->backend, s->id, s->generation);
+	return true;
 }
 
 static void keep_as_ended(struct restore *re, struct sandbox *s, bool was_live)
@@ -106,6 +110,7 @@ static void keep_as_ended(struct restore *re, struct sandbox *s, bool was_live)
 	struct core *c = s->core;
 
 	s->ended = true;
+	backend_grip_close(&s->grip);
 	if (s->run_dirfd >= 0)
 		proc_restore(s, false, NULL);
 	pthread_mutex_lock(&s->lock);

@@ -34,6 +34,7 @@ struct sandbox *sandbox_new(struct core *c, const char *id)
 	s->core = c;
 	s->refs = 1;
 	s->run_dirfd = -1;
+	s->grip = BACKEND_GRIP_NULL;
 	s->next_num = 1;
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_condattr_init(&a);
@@ -86,6 +87,7 @@ static void sandbox_free(struct sandbox *s)
 {
 	proc_free_all(s);
 	close_p(&s->run_dirfd);
+	backend_grip_close(&s->grip);
 	free(s->text);
 	free(s->image);
 	free(s->name);

@@ -108,6 +108,7 @@ struct sandbox {
 	bool updating;             /* a PATCH is putting a network policy in force */
 	struct err turn_err;       /* of the last one; code 0: it went well */
 	struct sandbox_tunnel *tunnels;
+	struct backend_grip grip;  /* what ends the guest, if the backend has that */
 	struct guest *guest;       /* NULL unless running or suspended */
 	struct guestfs *fs;        /* the same */
 	struct egress *egress;     /* NULL: it has never had a network */

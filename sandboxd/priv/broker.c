@@ -34,8 +34,8 @@ int64_t broker_now_ms(void)
 	return ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
-void broker_answer(struct broker *b, uint32_t op, uint64_t tag, const struct fail *f,
-	const struct priv_ans *body)
+static void answer(struct broker *b, uint32_t op, uint64_t tag, const struct fail *f,
+	const struct priv_ans *body, const int *fds, size_t nfds)
 {
 	struct priv_ans a = { 0 };
 
@@ -50,7 +50,31 @@ void broker_answer(struct broker *b, uint32_t op, uint64_t tag, const struct fai
 		a.error = f->sys;
 		snprintf(a.text, sizeof(a.text), "%s", f->text);
 	}
-	(void)fd_send_msg(b->front, &a, sizeof(a), NULL, 0);
+	(void)fd_send_msg(b->front, &a, sizeof(a), fds, nfds);
+}
+
+void broker_answer(struct broker *b, uint32_t op, uint64_t tag, const struct fail *f,
+	const struct priv_ans *body)
+{
+	answer(b, op, tag, f, body, NULL, 0);
+}
+
+void broker_answer_grip(struct broker *b, uint32_t op, uint64_t tag, const struct priv_ans *body,
+	const int grip[PRIV_GRIP_FDS])
+{
+	bool whole = grip[PRIV_FD_KILL] >= 0 && grip[PRIV_FD_EVENTS] >= 0;
+
+	answer(b, op, tag, NULL, body, grip, whole ? PRIV_GRIP_FDS : 0);
+}
+
+void broker_grip(const struct broker *b, uint32_t block, int grip[PRIV_GRIP_FDS])
+{
+	char group[BOX_NAME_MAX], guest[BOX_NAME_MAX + 8];
+
+	box_group(group, block);
+	snprintf(guest, sizeof(guest), "%s/guest", group);
+	grip[PRIV_FD_KILL] = cg_killer(&b->env.cg, guest);
+	grip[PRIV_FD_EVENTS] = cg_events(&b->env.cg, guest);
 }
 
 struct job *broker_job(struct broker *b, enum job_kind kind)
@@ -123,6 +147,7 @@ static bool guest_populated(const struct broker *b, uint32_t block)
 void op_alive(struct broker *b, const struct priv_req *q, int fd)
 {
 	struct fail f = { 0 };
+	int grip[PRIV_GRIP_FDS];
 	struct record box;
 
 	(void)fd;
@@ -132,7 +157,14 @@ void op_alive(struct broker *b, const struct priv_req *q, int fd)
 		 box.generation != q->generation || !record_alive(&box, b->env.boot) ||
 		 !guest_populated(b, box.block))
 		fail_set(&f, ESRCH, "no runtime of this sandbox");
-	broker_answer(b, q->op, q->tag, &f, NULL);
+	if (f.sys) {
+		broker_answer(b, q->op, q->tag, &f, NULL);
+		return;
+	}
+	broker_grip(b, box.block, grip);
+	broker_answer_grip(b, q->op, q->tag, NULL, grip);
+	close_p(&grip[PRIV_FD_KILL]);
+	close_p(&grip[PRIV_FD_EVENTS]);
 }
 
 void op_disk_free(struct broker *b, const struct priv_req *q, int fd)

@@ -49,6 +49,7 @@ struct job {
 	uint32_t block;
 	bool has_block;  /* false: its record was lost, only the files are cleared away */
 	bool guest_gone; /* no guest process runs; the shim and the worker may */
+	bool was_gone;   /* none did when it was asked for: nothing is put off */
 	bool clearing;   /* the janitor has it */
 	bool freeze;     /* JOB_FREEZE: or thaw */
 	struct work work; /* JOB_WORK; without a pid it waits for its turn */
@@ -111,6 +112,11 @@ struct janitor_job {
 int broker_run(struct broker *b);
 void broker_answer(struct broker *b, uint32_t op, uint64_t tag, const struct fail *f,
 	const struct priv_ans *body);
+/* With the grip on a guest; -1 both: without. */
+void broker_answer_grip(struct broker *b, uint32_t op, uint64_t tag, const struct priv_ans *body,
+	const int grip[PRIV_GRIP_FDS]);
+/* Opens it for the guest of this block. */
+void broker_grip(const struct broker *b, uint32_t block, int grip[PRIV_GRIP_FDS]);
 /* In a fork of the broker: closes what only the broker may hold. keep: one descriptor to spare. */
 void broker_leave(struct broker *b, int keep);
 struct job *broker_job(struct broker *b, enum job_kind kind);

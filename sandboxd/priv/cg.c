@@ -254,6 +254,16 @@ int cg_events(const struct cg *cg, const char *name)
 	return open_below(cg->base2, path, O_RDONLY, 0);
 }
 
+int cg_killer(const struct cg *cg, const char *name)
+{
+	char path[PATH_MAX];
+
+	if (cg->base2 < 0)
+		return -ENOENT;
+	snprintf(path, sizeof(path), "%s/cgroup.kill", name);
+	return open_below(cg->base2, path, O_WRONLY, 0);
+}
+
 void cg_events_read(int fd)
 {
 	char buf[64];

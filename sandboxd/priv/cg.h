@@ -82,6 +82,8 @@ int cg_meter(const struct cg *cg, const char *name, int64_t ret[CG_FIGURES]);
 /* Descriptor of cgroup.events (poll for POLLPRI); -ENOENT when the group is gone. */
 int cg_events(const struct cg *cg, const char *name);
 void cg_events_read(int fd); /* arms the next notice */
+/* Of cgroup.kill, to write; -ENOENT as above, and where there is no cgroup2. */
+int cg_killer(const struct cg *cg, const char *name);
 /* 1 when a process is left in it, 0 when none or when there is no such group */
 int cg_populated(const struct cg *cg, const char *name);
 /* Removes the empty groups, retrying for a moment. */

@@ -17,6 +17,7 @@ struct claim_from {
 	int shim_pid;
 	struct shim_boot boot; /* as reported; secret and generation are added */
 	int fds[BUILD_FDS];    /* stay the caller's */
+	int grip[PRIV_GRIP_FDS]; /* for the answer; -1 without cgroup2 */
 };
 /* On failure the record may exist already: the caller ends the sandbox like any other. */
 int claim(const struct build_env *env, const struct claim *c, const struct claim_from *from,

@@ -47,6 +47,7 @@ static struct job *start_builder(struct broker *b, const struct build_shape *sha
 	}
 	j->shape = *shape;
 	memset(j->from.fds, -1, sizeof(j->from.fds));
+	memset(j->from.grip, -1, sizeof(j->from.grip));
 	j->step = STEP_PREPARING;
 	j->fd = sv[0];
 	j->pid = fork();
@@ -68,6 +69,10 @@ static void close_claim_fds(struct job *j)
 			j->fd = -1;
 		close_p(&j->from.fds[i]);
 		j->from.fds[i] = -1;
+	}
+	for (int i = 0; i < PRIV_GRIP_FDS; i++) {
+		close_p(&j->from.grip[i]);
+		j->from.grip[i] = -1;
 	}
 }
 
@@ -106,7 +111,7 @@ static void claim_it(struct broker *b, struct job *j)
 	struct record box;
 
 	if (claim(&b->env, &j->claim, &j->from, &j->fail) == 0) {
-		broker_answer(b, j->op, j->tag, NULL, &a);
+		broker_answer_grip(b, j->op, j->tag, &a, j->from.grip);
 		close_claim_fds(j);
 		j->done = true;
 		return;
@@ -174,6 +179,8 @@ void creates_event(struct broker *b, struct job *j)
 	len = fd_recv_msg(j->fd, &r, sizeof(r), fds, &n);
 	if (len == sizeof(r) && r.state == BUILD_READY && n >= BUILD_FD_EGRESS) {
 		memcpy(j->from.fds, fds, n * sizeof(fds[0]));
+		if (!j->probe) /* now, where no create waits for it yet, as a rule */
+			broker_grip(b, j->from.block, j->from.grip);
 		if (j->probe)
 			j->no_egress = r.fail;
 		j->from.boot = r.boot;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Ending sandboxes in three steps. The guest is killed by control group, and the answer goes out
- * when none of its processes is left; that is quick, because the shim still holds the namespaces.
- * A moment later, so that it is not in the way of the next request, the shim and the file worker
- * are killed, and the last of them unmounts on its way out. Groups, disk area and record are left
- * to the janitor, a child that does this one after another.
+/* Ending sandboxes in three steps. The guest is killed by control group, unless the front has done
+ * so, and the answer goes out when none of its processes is left; that is quick, because the shim
+ * still holds the namespaces. Then, a moment later so that it is not in the way of the next request
+ * (the front has let it pass, where it has killed), the shim and the file worker are killed, and the
+ * last of them unmounts on its way out. Groups, disk area and record are left to the janitor, a child
+ * that does this one after another.
  */
 #include "sandboxd/priv/broker.h"
 
@@ -105,7 +106,10 @@ static void advance(struct broker *b, struct job *j)
 		/* A failed create answers when nothing is left of it, a destroy now. */
 		if (j->op == PRIV_DESTROY) {
 			answer_all(b, j);
-			j->rest_ms = broker_now_ms() + REST_AFTER_MS;
+			if (!j->was_gone)
+				j->rest_ms = broker_now_ms() + REST_AFTER_MS;
+		}
+		if (j->rest_ms) {
 			close_p(&j->fd);
 			j->fd = -1;
 		} else {
@@ -289,6 +293,7 @@ void ends_start(struct broker *b, const char *id, uint32_t op, uint64_t tag, con
 	j->tag = tag;
 	if (f)
 		j->fail = *f;
+	j->was_gone = !populated(b, j);
 	advance(b, j);
 }
 

@@ -66,6 +66,9 @@ struct priv_req {
 #define PRIV_CAN_EGRESS 32
 #define PRIV_CAN_REOPEN 64 /* snapshots and volumes */
 
+/* With the answers to CREATE and ALIVE come two descriptors, unless the host has no cgroup2: the guest's
+ * cgroup.kill (to write) and cgroup.events (to read). They end that guest and say so, nothing else. */
+enum priv_grip { PRIV_FD_KILL, PRIV_FD_EVENTS, PRIV_GRIP_FDS };
 struct priv_ans {
 	uint32_t magic, op;
 	uint64_t tag;

@@ -7,6 +7,7 @@
 #include "tests/support/test.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -41,7 +42,8 @@ static bool get(const struct peer *p, struct priv_req *q)
 	return fd_recv_msg(p->fd, q, sizeof(*q), NULL, NULL) == sizeof(*q);
 }
 
-static void put(const struct peer *p, const struct priv_req *q, int error, const char *text)
+static void put_fds(const struct peer *p, const struct priv_req *q, int error, const char *text,
+	const int *fds, size_t nfds)
 {
 	struct priv_ans a = { .magic = PRIV_MAGIC,
 		.op = q->op,
@@ -50,7 +52,12 @@ static void put(const struct peer *p, const struct priv_req *q, int error, const
 		.n = { q->memory_mb } };
 
 	snprintf(a.text, sizeof(a.text), "%s", text);
-	assert_int_equal(fd_send_msg(p->fd, &a, sizeof(a), NULL, 0), 0);
+	assert_int_equal(fd_send_msg(p->fd, &a, sizeof(a), fds, nfds), 0);
+}
+
+static void put(const struct peer *p, const struct priv_req *q, int error, const char *text)
+{
+	put_fds(p, q, error, text, NULL, 0);
 }
 
 /* --- order ----------------------------------------------------------------------------------- */
@@ -213,6 +220,68 @@ static void answers_nobody_asked_for_are_ignored(void **state)
 	end_peer(&p);
 }
 
+/* --- descriptors ----------------------------------------------------------------------------- */
+
+/* True when nobody holds the other end of this pipe any more. */
+static bool is_closed(int writer)
+{
+	struct pollfd p = { .fd = writer };
+
+	return poll(&p, 1, 30000) == 1 && (p.revents & POLLERR);
+}
+
+/* An answer with the reading ends of two pipes; what becomes of them? */
+static void descriptors_reach_who_takes_them_and_are_closed_else(void **state)
+{
+	enum { TAKEN, NOT_TAKEN, REFUSED, UNASKED, TOO_MANY, WAYS };
+	struct peer p;
+
+	(void)state;
+	setup_peer(&p);
+	for (int way = TAKEN; way < WAYS; way++) {
+		struct priv_req q = { .op = PRIV_CREATE };
+		int a[2], b[2], got[ASK_FDS] = { -1, -1 };
+		struct err e = ERR_NULL;
+		struct ask_call c;
+		assert_int_equal(pipe(a), 0);
+		assert_int_equal(pipe(b), 0);
+		int sent[] = { a[0], b[0], a[0] };
+		ask_begin(p.ask, &q, -1, &c);
+		assert_true(get(&p, &q));
+		if (way == UNASKED) {
+			q.tag += 1000;
+			put_fds(&p, &q, 0, "", sent, 2);
+			q.tag -= 1000;
+			put(&p, &q, 0, "");
+		} else {
+			put_fds(&p, &q, way == REFUSED ? EEXIST : 0, "", sent,
+				way == TOO_MANY ? 3 : 2);
+		}
+		close(a[0]);
+		close(b[0]);
+		if (way == TAKEN || way == TOO_MANY)
+			assert_int_equal(ask_end_fds(p.ask, &c, 10000, NULL, got, &e), 0);
+		else
+			assert_int_equal(ask_end(p.ask, &c, 10000, NULL, &e),
+				way == REFUSED ? -1 : 0);
+		if (way == TAKEN || way == TOO_MANY) {
+			assert_int_equal(write(a[1], "a", 1), 1);
+			assert_int_equal(write(b[1], "b", 1), 1);
+			for (int i = 0; i < ASK_FDS; i++) {
+				char byte;
+				assert_int_equal(read(got[i], &byte, 1), 1);
+				assert_int_equal(byte, "ab"[i]);
+				close(got[i]);
+			}
+		}
+		assert_true(is_closed(a[1]));
+		assert_true(is_closed(b[1]));
+		close(a[1]);
+		close(b[1]);
+	}
+	end_peer(&p);
+}
+
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(answers_in_any_order_reach_their_askers),
 	cmocka_unit_test(the_asker_works_while_the_broker_does),
@@ -220,6 +289,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_silent_broker_is_unavailable_at_the_deadline),
 	cmocka_unit_test(a_broker_that_dies_ends_every_question),
 	cmocka_unit_test(answers_nobody_asked_for_are_ignored),
+	cmocka_unit_test(descriptors_reach_who_takes_them_and_are_closed_else),
 };
 
 int main(void)

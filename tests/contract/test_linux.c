@@ -346,6 +346,75 @@ static void destroy_is_idempotent(void **state)
 	assert_int_equal(linux_backend.destroy(rig.rig.backend, "sbx_00000000deadbeef", &e), 0);
 }
 
+/* --- the grip: how the front ends a guest by itself ------------------------------------------- */
+
+static void a_grip_ends_the_guest_alone(void **state)
+{
+	enum { RUNS, SLEEPS, ADOPTED, WAYS };
+	struct leftovers before;
+
+	(void)state;
+	linux_rig_count(&rig, &before);
+	for (int way = RUNS; way < WAYS; way++) {
+		struct backend_grip g = BACKEND_GRIP_NULL;
+		struct err e = ERR_NULL;
+		struct backend_spec s;
+		char id[40];
+		snprintf(id, sizeof(id), "sbx_%016x", 0x9000 + way);
+		make_run_dir(id);
+		spec_for(&s, id, 64, 64);
+		s.grip = way == ADOPTED ? NULL : &g;
+		if (linux_backend.create(rig.rig.backend, &s, NULL, &e) < 0)
+			fail_msg("%s", e.msg);
+		if (way == ADOPTED) /* as after a restart */
+			g = linux_backend.grip(rig.rig.backend, id, 3);
+		if (g.kill < 0) { /* no cgroup2 */
+			assert_int_equal(linux_backend.destroy(rig.rig.backend, id, &e), 0);
+			continue;
+		}
+		if (way == SLEEPS)
+			assert_int_equal(linux_backend.freeze(rig.rig.backend, id, true, &e), 0);
+		assert_false(backend_grip_gone(&g, 0));
+		assert_true(linux_backend.alive(rig.rig.backend, id, 3));
+		backend_grip_kill(&g);
+		assert_true(backend_grip_gone(&g, 30000));
+		assert_false(linux_backend.alive(rig.rig.backend, id, 3));
+		assert_int_equal(linux_backend.grip(rig.rig.backend, id, 3).kill, -1);
+		assert_int_equal(linux_backend.destroy(rig.rig.backend, id, &e), 0);
+		backend_grip_close(&g);
+	}
+	assert_true(linux_rig_wait_clean(&rig, &before, 10000));
+}
+
+/* What it may do is write into one file and read another: neither leads to anything else. */
+static void a_grip_is_good_for_nothing_else(void **state)
+{
+	struct backend_grip g = BACKEND_GRIP_NULL;
+	static const char id[] = "sbx_0000000000009100";
+	struct err e = ERR_NULL;
+	struct backend_spec s;
+	char byte;
+
+	(void)state;
+	make_run_dir(id);
+	spec_for(&s, id, 64, 64);
+	s.grip = &g;
+	if (linux_backend.create(rig.rig.backend, &s, NULL, &e) < 0)
+		fail_msg("%s", e.msg);
+	if (g.kill >= 0) {
+		assert_int_equal(fcntl(g.kill, F_GETFL) & O_ACCMODE, O_WRONLY);
+		assert_int_equal(fcntl(g.events, F_GETFL) & O_ACCMODE, O_RDONLY);
+		assert_int_equal(fcntl(g.kill, F_GETFD), FD_CLOEXEC);
+		assert_int_equal(fcntl(g.events, F_GETFD), FD_CLOEXEC);
+		assert_int_equal(read(g.kill, &byte, 1), -1);
+		assert_int_equal(write(g.events, "1", 1), -1);
+		assert_int_equal(openat(g.kill, "..", O_PATH), -1);
+		assert_int_equal(openat(g.events, "..", O_PATH), -1);
+	}
+	assert_int_equal(linux_backend.destroy(rig.rig.backend, id, &e), 0);
+	backend_grip_close(&g);
+}
+
 /* --- many ------------------------------------------------------------------------------------ */
 
 static void *make_and_end(void *arg)
@@ -544,6 +613,8 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(what_the_front_sends_is_checked),
 	cmocka_unit_test(a_run_folder_that_is_a_link_is_refused),
 	cmocka_unit_test(destroy_is_idempotent),
+	cmocka_unit_test(a_grip_ends_the_guest_alone),
+	cmocka_unit_test(a_grip_is_good_for_nothing_else),
 	cmocka_unit_test(a_destroy_during_a_create_wins),
 	cmocka_unit_test(many_threads_make_and_end_sandboxes_at_once),
 	cmocka_unit_test(fifty_sandboxes_live_at_once),

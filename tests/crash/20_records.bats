@@ -132,6 +132,26 @@ check() {
 	start
 }
 
+@test "at each point of an end" {
+	prepare
+	for point in end-killed end-recorded end-answered; do
+		echo "$point" >&2
+		start
+		v=$(new '{"volumes":[{"name":"old","path":"/data"}]}')
+		stop
+		FAULT=$point start
+		code DELETE "/v1/sandboxes/$v" >/dev/null 2>&1 || true
+		wait_dead
+		start
+		# its guest was dead before anything said so, and it is taken for nothing else
+		[ "$(get "/v1/sandboxes/$v" | jq -r .state)" = terminated ]
+		[ "$(code DELETE "/v1/sandboxes/$v")" = 204 ]
+		check
+		stop
+	done
+	start
+}
+
 @test "at each point of a start" {
 	prepare
 	start

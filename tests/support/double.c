@@ -8,6 +8,7 @@
 #include <ftw.h>
 #include <limits.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -108,6 +109,17 @@ static int volume_drop(struct backend *b, uint32_t num, struct err *e)
 	return 0;
 }
 
+static struct backend_grip gone_grip(void)
+{
+	static const char text[] = "populated 0\nfrozen 0\n";
+	struct backend_grip g = { open("/dev/null", O_WRONLY | O_CLOEXEC),
+		memfd_create("events", MFD_CLOEXEC) };
+
+	assert_true(g.kill >= 0 && g.events >= 0);
+	assert_int_equal(write(g.events, text, sizeof(text) - 1), sizeof(text) - 1);
+	return g;
+}
+
 static int create(struct backend *b, const struct backend_spec *spec, const volatile int *cancel,
 	struct err *e)
 {
@@ -119,7 +131,11 @@ static int create(struct backend *b, const struct backend_spec *spec, const vola
 	for (uint32_t i = 0; i < w->depth; i++)
 		assert_true(w->layers[spec->chain->layers[i]]);
 	pthread_mutex_unlock(&w->lock);
-	return fake_backend.create(b, spec, cancel, e);
+	if (fake_backend.create(b, spec, cancel, e) < 0)
+		return -1;
+	if (w->gripped && spec->grip)
+		*spec->grip = gone_grip();
+	return 0;
 }
 
 static int destroy(struct backend *b, const char *id, struct err *e)
@@ -145,8 +161,6 @@ static void make_ops(void)
 	ops.volume_drop = volume_drop;
 	ops.create = create;
 	ops.destroy = destroy;
-	ops.destroy_begin = NULL;
-	ops.destroy_end = NULL;
 }
 
 static void start(struct double_rig *r)
@@ -204,6 +218,7 @@ void double_open(struct double_rig *r)
 	memset(w->volumes, 0, sizeof(w->volumes));
 	w->hold = w->hold_end = false;
 	w->fail_snapshots = w->fail_volumes = w->fail_creates = w->fail_ends = 0;
+	w->gripped = false;
 	w->under_way = w->most = w->taken = 0;
 	start(r);
 }

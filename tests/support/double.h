@@ -17,6 +17,7 @@ struct double_world {
 	/* under lock */
 	bool hold;               /* snapshots wait until it is cleared */
 	bool hold_end;           /* ends of sandboxes wait */
+	bool gripped; /* creates give a grip, by which every guest is gone as soon as it is killed */
 	int fail_snapshots;      /* so many fail */
 	int fail_volumes, fail_creates, fail_ends;
 	unsigned under_way, most, taken; /* snapshots */

@@ -437,6 +437,26 @@ static void they_stay_below_one_that_could_not_be_ended(void **state)
 	end(s);
 }
 
+/* Its guest is gone, which is what a delete waits for; what is left is the server's to take away. */
+static void what_is_left_of_one_is_tried_again(void **state)
+{
+	struct sandbox *s = double_sandbox(&rig, NULL), *fork;
+	char id[SNP_ID_MAX];
+
+	(void)state;
+	assert_int_equal(take(s, id), ERR_NONE);
+	w->gripped = true;
+	assert_int_equal(fork_of(id, (struct create_body){ 0 }, &fork), ERR_NONE);
+	w->gripped = false;
+	assert_int_equal(snapshot_delete(rig.core, id, NULL), 0);
+	w->fail_ends = 1;
+	assert_int_equal(sandbox_terminate(fork, "request", NULL), 0);
+	wait_layers(0);
+	assert_int_equal(w->fail_ends, 0);
+	sandbox_unref(fork);
+	end(s);
+}
+
 #define FORKS 20
 static struct sandbox *forks[FORKS];
 static enum err_code codes[FORKS];
@@ -703,6 +723,7 @@ int main(void)
 		T(a_chain_that_is_full_is_said_so),
 		T(layers_live_as_long_as_somebody_stands_on_them),
 		T(they_stay_below_one_that_could_not_be_ended),
+		T(what_is_left_of_one_is_tried_again),
 		T(many_forks_at_once_while_the_snapshot_is_deleted),
 		T(schedules_are_checked),
 		T(whoever_counts_never_finds_more_than_are_kept),

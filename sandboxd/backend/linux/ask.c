@@ -23,16 +23,28 @@ struct ask {
 	bool dead;
 };
 
-static void take_answer(struct ask *a, const struct priv_ans *ans)
+static void close_fds(int fds[ASK_FDS])
+{
+	for (int i = 0; i < ASK_FDS; i++) {
+		close_p(&fds[i]);
+		fds[i] = -1;
+	}
+}
+
+/* Nobody waits for it any more: its descriptors are closed. */
+static void take_answer(struct ask *a, const struct priv_ans *ans, int fds[ASK_FDS])
 {
 	pthread_mutex_lock(&a->lock);
 	for (struct ask_call *c = a->calls; c; c = c->next)
 		if (c->tag == ans->tag) {
 			c->ans = *ans;
+			for (int i = 0; i < ASK_FDS; i++)
+				c->fds[i] = steal_fd(&fds[i]);
 			c->done = true;
 			pthread_cond_signal(&c->cond);
 		}
 	pthread_mutex_unlock(&a->lock);
+	close_fds(fds);
 }
 
 static void all_dead(struct ask *a)
@@ -58,11 +70,14 @@ static void *read_answers(void *arg)
 			return NULL;
 		if (!p[0].revents)
 			continue;
-		ssize_t n = fd_recv_msg(a->fd, &ans, sizeof(ans), NULL, NULL);
+		int fds[ASK_FDS] = { -1, -1 };
+		size_t nfds = ASK_FDS;
+		ssize_t n = fd_recv_msg(a->fd, &ans, sizeof(ans), fds, &nfds);
+		if (n == sizeof(ans) && ans.magic == PRIV_MAGIC)
+			take_answer(a, &ans, fds);
+		close_fds(fds);
 		if (n <= 0)
 			break;
-		if (n == sizeof(ans) && ans.magic == PRIV_MAGIC)
-			take_answer(a, &ans);
 	}
 	log_error("the broker sbx-priv has ended: no sandbox can be made or removed");
 	all_dead(a);
@@ -161,7 +176,7 @@ void ask_begin(struct ask *a, struct priv_req *q, int fd, struct ask_call *c)
 {
 	pthread_condattr_t attr;
 
-	*c = (struct ask_call){ .done = false };
+	*c = (struct ask_call){ .fds = { -1, -1 } };
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&c->cond, &attr);
@@ -177,6 +192,15 @@ void ask_begin(struct ask *a, struct priv_req *q, int fd, struct ask_call *c)
 
 int ask_end(struct ask *a, struct ask_call *c, int timeout_ms, struct priv_ans *ret, struct err *e)
 {
+	int fds[ASK_FDS], rc = ask_end_fds(a, c, timeout_ms, ret, fds, e);
+
+	close_fds(fds);
+	return rc;
+}
+
+int ask_end_fds(struct ask *a, struct ask_call *c, int timeout_ms, struct priv_ans *ret,
+	int fds[ASK_FDS], struct err *e)
+{
 	int r = c->sent;
 
 	pthread_mutex_lock(&a->lock);
@@ -185,6 +209,7 @@ int ask_end(struct ask *a, struct ask_call *c, int timeout_ms, struct priv_ans *
 	unlink_call(a, c);
 	pthread_mutex_unlock(&a->lock);
 	pthread_cond_destroy(&c->cond);
+	memcpy(fds, c->fds, sizeof(c->fds));
 	if (r == ETIMEDOUT)
 		return err_set(e, ERR_UNAVAILABLE, "the broker does not answer");
 	if (r != 0)

@@ -21,6 +21,8 @@ void ask_free(struct ask *a);
 int ask_call(struct ask *a, struct priv_req *q, int fd, int timeout_ms, struct priv_ans *ret,
 	struct err *e);
 
+/* At most so many descriptors come with an answer. */
+#define ASK_FDS 2
 /* The same in two halves, so that the asker can do something else while the broker works. What it
  * lies in stays where it is until ask_end, which must follow; at most timeout_ms are waited there.
  */
@@ -29,10 +31,14 @@ struct ask_call {
 	uint64_t tag;
 	bool done;
 	int sent; /* 0 or an errno */
+	int fds[ASK_FDS];
 	struct priv_ans ans;
 	pthread_cond_t cond;
 };
 void ask_begin(struct ask *a, struct priv_req *q, int fd, struct ask_call *c);
 int ask_end(struct ask *a, struct ask_call *c, int timeout_ms, struct priv_ans *ret, struct err *e);
+/* And takes the descriptors that came with the answer; -1 where none did. */
+int ask_end_fds(struct ask *a, struct ask_call *c, int timeout_ms, struct priv_ans *ret,
+	int fds[ASK_FDS], struct err *e);
 
 #endif

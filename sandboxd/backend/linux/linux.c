@@ -102,41 +102,25 @@ static int linux_destroy(struct backend *b, const char *id, struct err *e)
 	return ask_id(b, PRIV_DESTROY, id, 0, 2 * SHORT_MS, e);
 }
 
-struct backend_destroy {
-	struct ask_call call;
-	struct priv_req q;
-};
-
-static struct backend_destroy *linux_destroy_begin(struct backend *b, const char *id)
-{
-	struct backend_destroy *d = calloc(1, sizeof(*d));
-
-	if (!d || snprintf(d->q.id, sizeof(d->q.id), "%s", id) >= (int)sizeof(d->q.id)) {
-		free(d);
-		return NULL;
-	}
-	d->q.op = PRIV_DESTROY;
-	ask_begin(b->ask, &d->q, -1, &d->call);
-	return d;
-}
-
-static int linux_destroy_end(struct backend *b, struct backend_destroy *d, struct err *e)
-{
-	int r = ask_end(b->ask, &d->call, 2 * SHORT_MS, NULL, e);
-
-	free(d);
-	return r;
-}
-
 static int cancelled(struct err *e)
 {
 	return err_set(e, ERR_CONFLICT, "the create was cancelled");
+}
+
+static int end_with_grip(struct backend *b, struct ask_call *c, int timeout_ms,
+	struct priv_ans *ans, struct backend_grip *ret, struct err *e)
+{
+	int fds[ASK_FDS], rc = ask_end_fds(b->ask, c, timeout_ms, ans, fds, e);
+
+	*ret = (struct backend_grip){ .kill = fds[PRIV_FD_KILL], .events = fds[PRIV_FD_EVENTS] };
+	return rc;
 }
 
 static int ask_create(
 	struct backend *b, const struct backend_spec *spec, struct priv_req *q, struct err *e)
 {
 	struct err why = ERR_NULL;
+	struct backend_grip grip;
 	struct ask_call c;
 	struct priv_ans a;
 	int r;
@@ -144,10 +128,14 @@ static int ask_create(
 	ask_begin(b->ask, q, -1, &c);
 	if (spec->meanwhile)
 		spec->meanwhile(spec->meanwhile_arg);
-	r = ask_end(b->ask, &c, CREATE_MS, &a, &why);
+	r = end_with_grip(b, &c, CREATE_MS, &a, &grip, &why);
 	explicit_bzero(q->secret, sizeof(q->secret));
 	if (r == 0 && spec->was_ready)
 		*spec->was_ready = a.n[1] == 1;
+	if (r == 0 && spec->grip)
+		*spec->grip = grip;
+	else
+		backend_grip_close(&grip);
 	if (r == 0)
 		return 0;
 	/* An answer that did not come may be on its way: nothing of it may stay. */
@@ -183,6 +171,8 @@ static int linux_create(struct backend *b, const struct backend_spec *spec,
 		return -1;
 	if (cancel && __atomic_load_n(cancel, __ATOMIC_ACQUIRE)) {
 		linux_destroy(b, spec->id, NULL);
+		if (spec->grip)
+			backend_grip_close(spec->grip);
 		return cancelled(e);
 	}
 	return 0;
@@ -248,6 +238,21 @@ static bool linux_alive(struct backend *b, const char *id, uint64_t generation)
 	return ask_id(b, PRIV_ALIVE, id, generation, SHORT_MS, NULL) == 0;
 }
 
+/* With the answer that it is alive comes the grip. */
+static struct backend_grip linux_grip(struct backend *b, const char *id, uint64_t generation)
+{
+	struct priv_req q = { .op = PRIV_ALIVE, .generation = generation };
+	struct backend_grip grip = BACKEND_GRIP_NULL;
+	struct ask_call c;
+
+	if (snprintf(q.id, sizeof(q.id), "%s", id) >= (int)sizeof(q.id))
+		return grip;
+	ask_begin(b->ask, &q, -1, &c);
+	if (end_with_grip(b, &c, SHORT_MS, NULL, &grip, NULL) < 0)
+		backend_grip_close(&grip);
+	return grip;
+}
+
 static int linux_sweep(struct backend *b, const char *const *keep, size_t n, struct err *e)
 {
 	struct priv_req q = { .op = PRIV_SWEEP };
@@ -310,12 +315,11 @@ const struct backend_ops linux_backend = {
 	.probe = linux_probe,
 	.create = linux_create,
 	.destroy = linux_destroy,
-	.destroy_begin = linux_destroy_begin,
-	.destroy_end = linux_destroy_end,
 	.pool = linux_pool,
 	.freeze = linux_freeze,
 	.egress_add = linux_egress_add,
 	.alive = linux_alive,
+	.grip = linux_grip,
 	.sweep = linux_sweep,
 	.layer_import = linux_layer_import,
 	.expect = linux_expect,
