@@ -280,15 +280,18 @@ static void drop_done(struct broker *b)
 	}
 }
 
+static int sooner(int a, int b)
+{
+	return a < 0 || (b >= 0 && b < a) ? b : a;
+}
+
 /* How long nothing may happen: -1, for ever. */
 static int patience(const struct broker *b)
 {
-	if (ends_pending(b) || freezes_pending(b))
-		return 20;
 	if (b->front < 0)
-		return 200;
-	int pool = works_pool_ms(b), limits = limits_ms(b);
-	return pool < 0 || (limits >= 0 && limits < pool) ? limits : pool;
+		return ends_pending(b) || freezes_pending(b) ? 20 : 200;
+	int ms = sooner(works_pool_ms(b), sooner(limits_ms(b), creates_refill_ms(b)));
+	return ends_pending(b) || freezes_pending(b) ? sooner(ms, 20) : ms;
 }
 
 /* One poll over everything; only what goes on right now has a descriptor here. */

@@ -89,6 +89,7 @@ struct broker {
 	enum { PHASE_SETUP, PHASE_RUN } phase;
 	struct box_blocks blocks;
 	struct usual usual[BROKER_SHAPES]; /* the last one asked for first */
+	int64_t refill_ms;  /* when spares are made again; 0: now */
 	struct keep *keep;
 	uint32_t nkeep;
 	struct keep_nums layers, volumes; /* that the coming sweep spares */
@@ -153,6 +154,7 @@ void creates_shape_of(struct build_shape *s, const struct priv_req *q);
 int creates_check_shape(const struct priv_req *q, struct fail *f);
 void creates_event(struct broker *b, struct job *j);
 void creates_refill(struct broker *b);
+int creates_refill_ms(const struct broker *b); /* until it has something to do; -1: nothing is put off */
 void creates_stop(struct broker *b); /* the broker ends: unclaimed sandboxes go */
 /* Takes a request back that is still being built: the create fails, the sandbox becomes a spare. */
 void creates_cancel(struct broker *b, const char *id);

@@ -24,7 +24,7 @@ static int write_record(const struct build_env *env, const struct claim *c,
 		.shim_pid = from->shim_pid,
 		.disk_mb = c->disk_mb,
 		.volumes = c->volumes,
-		.shim_start = pid_start_time(from->shim_pid) };
+		.shim_start = from->shim_start };
 	char pool[BOX_NAME_MAX];
 	int r;
 

@@ -15,6 +15,7 @@ struct claim {
 struct claim_from {
 	uint32_t block;
 	int shim_pid;
+	uint64_t shim_start; /* of that process, from when it reported */
 	struct shim_boot boot; /* as reported; secret and generation are added */
 	int fds[BUILD_FDS];    /* stay the caller's */
 	int grip[PRIV_GRIP_FDS]; /* for the answer; -1 without cgroup2 */

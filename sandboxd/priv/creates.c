@@ -12,6 +12,11 @@
 #include <string.h>
 #include <sys/socket.h>
 
+/* Making a spare takes what the create that has just taken one still needs: forks of the broker, and
+ * the processors while its shim, its egress process and the front make each other's acquaintance. */
+#define REFILL_AFTER_MS 5
+#define REFILL_LEFT     2 /* with fewer left than that, nothing is put off */
+
 bool creates_same_shape(const struct build_shape *a, const struct build_shape *b)
 {
 	return a->memory_mb == b->memory_mb && a->disk_mb == b->disk_mb && a->flags == b->flags &&
@@ -105,6 +110,23 @@ static void probe_result(struct broker *b, struct job *j)
 	forget_unclaimed(b, j);
 }
 
+/* Not again while it is put off, or a row of creates would use up what is there. */
+static void put_off_refill(struct broker *b, const struct job *taken)
+{
+	struct creates_count left;
+
+	creates_count(b, &taken->shape, &left);
+	if (!b->refill_ms && left.ready >= REFILL_LEFT)
+		b->refill_ms = broker_now_ms() + REFILL_AFTER_MS;
+}
+
+int creates_refill_ms(const struct broker *b)
+{
+	int64_t ms = b->refill_ms - broker_now_ms();
+
+	return !b->refill_ms ? -1 : ms < 0 ? 0 : (int)ms;
+}
+
 static void claim_it(struct broker *b, struct job *j)
 {
 	struct priv_ans a = { .n = { j->pid, j->step == STEP_SPARE } };
@@ -112,6 +134,8 @@ static void claim_it(struct broker *b, struct job *j)
 
 	if (claim(&b->env, &j->claim, &j->from, &j->fail) == 0) {
 		broker_answer_grip(b, j->op, j->tag, &a, j->from.grip);
+		if (j->step == STEP_SPARE)
+			put_off_refill(b, j);
 		close_claim_fds(j);
 		j->done = true;
 		return;
@@ -181,6 +205,7 @@ void creates_event(struct broker *b, struct job *j)
 		memcpy(j->from.fds, fds, n * sizeof(fds[0]));
 		if (!j->probe) /* now, where no create waits for it yet, as a rule */
 			broker_grip(b, j->from.block, j->from.grip);
+		j->from.shim_start = pid_start_time(j->pid);
 		if (j->probe)
 			j->no_egress = r.fail;
 		j->from.boot = r.boot;
@@ -248,6 +273,9 @@ void creates_refill(struct broker *b)
 	bool waited_for = false;
 	int building = at_work(b);
 
+	if (creates_refill_ms(b) > 0)
+		return;
+	b->refill_ms = 0;
 	if (b->phase != PHASE_RUN || ends_waited_for(b))
 		return;
 	for (const struct job *j = b->jobs; j; j = j->next)
