@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # A kernel older than the oldest that is claimed: either everything that a sandbox needs is there and one runs, or the
 # server refuses to start, soon, in one sentence that names what is missing, and leaves nothing behind. Never a
-# sandbox without one of its walls.
+# sandbox without one of its walls. For tests/vm only: nothing else may run there.
 
 setup() {
 	D=$(mktemp -d "${TMPDIR:-/var/tmp}/vm-refusal.XXXXXX")
