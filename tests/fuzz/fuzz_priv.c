@@ -287,6 +287,13 @@ int cg_events(const struct cg *cg, const char *name)
 	return -ENOENT;
 }
 
+int cg_killer(const struct cg *cg, const char *name)
+{
+	(void)cg;
+	sound_group(name);
+	return -ENOENT;
+}
+
 int cg_kill(const struct cg *cg, const char *name)
 {
 	(void)cg;
