@@ -8,6 +8,8 @@
 #include "sbxfs/fs1_frame.h"
 #include "sbxfs/remote.h"
 
+#include "common/sys/spin.h"
+
 #define SLOTS FS_INFLIGHT_MAX
 #define FS1_LOOK_MS 100 /* between two looks at interrupts and deadlines */
 #define FS1_TIMEOUT_MS 10000
@@ -74,6 +76,7 @@ struct fs1_conn {
 	/* the reader's own */
 	uint64_t doubt_ms;
 	unsigned doubts; /* since then */
+	struct spin spin;
 	struct incoming cur;
 	char in[FS1_ROOM];
 	size_t in_at, in_len;

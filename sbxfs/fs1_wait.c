@@ -82,6 +82,21 @@ void fs1_let_read(struct fs1_conn *c, struct fs1_call *call)
 	leave(c, 0);
 }
 
+/* The next frame, or part of it: an answer that comes at once is not slept for. */
+static int step(struct fs1_conn *c)
+{
+	int rc;
+
+	spin_begin(&c->spin);
+	do
+		rc = fs1_step(c, MSG_DONTWAIT);
+	while (rc == 0 && spin_goes_on(&c->spin));
+	if (rc == 0)
+		rc = fs1_step(c, 0);
+	spin_end(&c->spin);
+	return rc;
+}
+
 /* One turn of reading. Others' answers that have come with ours are taken along when nobody waits who
  * could. */
 static void lead(struct fs1_conn *c, struct fs1_call *call)
@@ -90,7 +105,7 @@ static void lead(struct fs1_conn *c, struct fs1_call *call)
 
 	pthread_mutex_unlock(&c->lock);
 	do
-		rc = fs1_step(c, 0);
+		rc = step(c);
 	while (rc > 0 && !call->done && --most);
 	call->leads = false;
 	fs1_stop_reading(c, rc);

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* What libfuse does not pass on of the kernel's greeting. When a file is written the kernel asks before
+/* What libfuse leaves to the kernel's defaults: how requests are waited for, and part of the greeting.
+ *
+ * A thread that has answered one request looks for the next one for a moment before it sleeps (spin.h), so that
+ * a program that asks one thing after the other wakes nobody. One does at a time; the others sleep in the kernel.
+ *
+ * When a file is written the kernel asks before
  * each write for `security.capability`, a second request for each, unless the other side promises to take
  * set-id bits and capabilities away itself. The server does: for a sandbox's kernel these are writes like
  * any other. So the promise is put into the answer to the greeting, when the kernel knows of it. */
@@ -7,8 +12,12 @@
 
 #include "sbxfs/mount.h"
 
+#include "common/sys/fd.h"
+#include "common/sys/spin.h"
+
 #include <errno.h>
 #include <linux/fuse.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -35,11 +44,36 @@ static void look_at(const void *buf, size_t len)
 	atomic_store(&greeting.unique, h.unique);
 }
 
+/* Until there seems to be a request, or it is time to sleep. While another thread is at work on one, it and who
+ * answers it need the processors. */
+static void look_out(int fd, struct spin *s, atomic_int *working)
+{
+	static atomic_bool taken;
+
+	if (!s->window_us || atomic_load_explicit(working, memory_order_relaxed) > 0 ||
+		atomic_exchange_explicit(&taken, true, memory_order_acquire))
+		return;
+	while (!fd_wait(fd, POLLIN, 0) && atomic_load_explicit(working, memory_order_relaxed) <= 0 &&
+		spin_goes_on(s))
+		;
+	atomic_store_explicit(&taken, false, memory_order_release);
+}
+
 static ssize_t do_read(int fd, void *buf, size_t len, void *arg)
 {
-	ssize_t n = read(fd, buf, len);
+	static _Thread_local struct spin spin;
+	static _Thread_local int works;
+	static atomic_int working;
+	ssize_t n;
 
 	(void)arg;
+	atomic_fetch_sub_explicit(&working, works, memory_order_relaxed);
+	spin_begin(&spin);
+	look_out(fd, &spin, &working);
+	n = read(fd, buf, len);
+	spin_end(&spin);
+	works = n > 0;
+	atomic_fetch_add_explicit(&working, works, memory_order_relaxed);
 	if (n > 0 && ((const struct fuse_in_header *)buf)->opcode == FUSE_INIT)
 		look_at(buf, (size_t)n);
 	return n;

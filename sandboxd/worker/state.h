@@ -7,6 +7,7 @@
 
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
+#include "common/sys/spin.h"
 #include "sandboxd/proto/files.h"
 
 #include <pthread.h>
@@ -68,6 +69,7 @@ struct stream {
 	bool greeted;            /* of the thread that reads, and the two below */
 	bool holds;              /* it tells of changes itself */
 	int64_t slow_until_ms;   /* reads had to wait for a disk */
+	struct spin spin;        /* of the thread that reads */
 	int last_wd;
 	/* under worker.streams_lock */
 	pthread_cond_t done; /* a request was answered */

@@ -245,6 +245,7 @@ static bool is_quick(const struct stream *s, const struct job *j)
 	case FILES_XATTR_GET:
 	case FILES_LOCK:
 	case FILES_SHARE:
+	case FILES_WATCH: /* and so it stands before what comes after it is looked at */
 		return !(j->q.flags & FILES_O_TRUNC);
 	case FILES_WRITE:
 		return j->q.data_len <= QUICK_BYTES &&
@@ -398,22 +399,43 @@ static bool drain(struct worker *w, struct stream *s)
 	return ok;
 }
 
+static unsigned inside(struct worker *w)
+{
+	unsigned n;
+
+	pthread_mutex_lock(&w->streams_lock);
+	n = w->inside;
+	pthread_mutex_unlock(&w->streams_lock);
+	return n;
+}
+
+/* Only who is alone looks without sleeping: others have work for the processors. */
+static int look(struct stream *s, struct pollfd p[2], unsigned threads)
+{
+	int n;
+
+	spin_begin(&s->spin);
+	do
+		n = poll(p, 2, 0);
+	while (n == 0 && threads == 1 && spin_goes_on(&s->spin));
+	if (n == 0 && threads <= STAY_MAX)
+		n = poll(p, 2, STAY_MS);
+	spin_end(&s->spin);
+	return n;
+}
+
 /* Who is asked one thing is asked the next one soon: while threads are free, one stays and is woken
  * by the request itself. */
 static bool comes(struct worker *w, struct stream *s)
 {
 	struct pollfd p[2] = { { .fd = s->fd, .events = POLLIN }, { .fd = -1, .events = POLLIN } };
 	int n, most = AT_ONCE; /* a guest that changes things all the while does not keep us */
-	bool free;
 
 	if (s->holds)
 		p[1].fd = __atomic_load_n(&s->ino, __ATOMIC_RELAXED);
-	do {
-		pthread_mutex_lock(&w->streams_lock);
-		free = w->inside <= STAY_MAX;
-		pthread_mutex_unlock(&w->streams_lock);
-		n = poll(p, 2, free ? STAY_MS : 0);
-	} while ((n < 0 && errno == EINTR) || (n > 0 && !p[0].revents && most-- && drain(w, s)));
+	do
+		n = look(s, p, inside(w));
+	while ((n < 0 && errno == EINTR) || (n > 0 && !p[0].revents && most-- && drain(w, s)));
 	return n > 0 && p[0].revents;
 }
 
@@ -553,7 +575,7 @@ int64_t op_hello(struct job *j)
 		.watch_max = FS_WATCH_MAX,
 		.watch_kind = FS_WATCH_INOTIFY,
 		.features = FS_FEATURE_WATCH | FS_FEATURE_ORDERED | FS_FEATURE_LOCKS |
-			    FS_FEATURE_QUIET | FS_FEATURE_SHARED };
+			    FS_FEATURE_QUIET | FS_FEATURE_SHARED | FS_FEATURE_WATCH_FIRST };
 
 	if (!j->starts)
 		return -EINVAL;
