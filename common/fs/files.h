@@ -203,6 +203,7 @@ enum fs_features { /* bits of fs_hello.features */
 	FS_FEATURE_LOCKS = 4,
 	FS_FEATURE_QUIET = 8,
 	FS_FEATURE_SHARED = 16,
+	FS_FEATURE_WATCH_FIRST = 32,
 };
 struct fs_hello {
 	uint32_t data_max, inflight_max, handles_max; /* handles: this client's */

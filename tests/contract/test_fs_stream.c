@@ -103,7 +103,7 @@ static void hello_tells_the_limits(void **state)
 	assert_int_equal(h.watch_max, FS_WATCH_MAX);
 	assert_int_equal(h.watch_kind, FS_WATCH_INOTIFY);
 	assert_int_equal(h.features, FS_FEATURE_WATCH | FS_FEATURE_ORDERED | FS_FEATURE_LOCKS |
-					FS_FEATURE_QUIET | FS_FEATURE_SHARED);
+					FS_FEATURE_QUIET | FS_FEATURE_SHARED | FS_FEATURE_WATCH_FIRST);
 	assert_int_equal(FSC(&l.c, FILES_HELLO, .client = 0), -EINVAL);
 	assert_int_equal(FSC(&l.c, FILES_STAT, .path = "/"), 0);
 	line_down(&l);
