@@ -134,7 +134,7 @@ read_volumes() {
 	[ "$all" != '[]' ] || return 0
 	w=$(new "{\"volumes\":$all}")
 	guest "$w" 'cd /v; for v in *; do echo $v $(cat $v/f 2>/dev/null || echo -); done; for v in *; do echo x > $v/new || echo FAILED; done' >"$D/files"
-	! grep -q FAILED "$D/files"
+	if grep FAILED "$D/files" >&2; then return 1; fi
 	is 204 DELETE "/v1/sandboxes/$w"
 }
 value_of() { # KEY: what is there now
