@@ -54,6 +54,11 @@ void tree_getxattr(struct req *q, struct inode *i, const char *name, size_t size
 		get_target(q, i, size);
 		return;
 	}
+	if (!strcmp(name, "security.selinux")) {
+		/* "Not supported": ls then asks once, and not for each file. */
+		fuse_reply_err(q->fr, EOPNOTSUPP);
+		return;
+	}
 	if (!is_guest(name)) {
 		fuse_reply_err(q->fr, strncmp(name, "system.", 7) ? ENODATA : EOPNOTSUPP);
 		return;
