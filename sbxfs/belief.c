@@ -41,12 +41,12 @@ double belief_secs(struct mount *m, const struct inode *dir, const char *name, s
 	if (b && is.gen == since.gen && is.list_gen == since.list_gen) {
 		b->dir = ino;
 		(void)snprintf(b->name, sizeof(b->name), "%s", name);
-		b->until_ms = now + (uint64_t)(TRUST_SECS * 1000) + 1;
+		b->until_ms = now + (uint64_t)(BRIEF_SECS * 1000) + 1;
 	} else {
 		b = NULL;
 	}
 	pthread_mutex_unlock(&m->lock);
-	return b ? TRUST_SECS : 0;
+	return b ? BRIEF_SECS : 0;
 }
 
 void belief_end(struct mount *m)

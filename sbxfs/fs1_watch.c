@@ -136,8 +136,10 @@ static void ask(struct req *q, struct fs1_conn *c, struct inode *dir)
 	struct watch_entry *e;
 	char path[GUEST_PATH_MAX];
 	struct files_req r = { .flags = 0 };
+	uint64_t epoch = atomic_load(&c->epoch);
+	int rc;
 
-	if (!first_try(q->m, dir, atomic_load(&c->epoch)))
+	if (!first_try(q->m, dir, epoch))
 		return;
 	e = calloc(1, sizeof(*e));
 	if (!e || tree_path(q, dir, NULL, path) < 0) {
@@ -153,8 +155,11 @@ static void ask(struct req *q, struct fs1_conn *c, struct inode *dir)
 		return;
 	}
 	/* When it was cut off, the end takes it. */
-	if (fs1_send_bare(c, FILES_WATCH, &r, path, (uint64_t)(uintptr_t)e) == -EBUSY)
+	rc = fs1_send_bare(c, FILES_WATCH, &r, path, (uint64_t)(uintptr_t)e);
+	if (rc == -EBUSY)
 		take_back(w, c, e);
+	else if (rc == 0 && (c->hello.features & FS_FEATURE_WATCH_FIRST))
+		trust_asked(q->m, dir, epoch, atomic_fetch_add(&c->pushes, 1) + 1);
 }
 
 static bool is_deaf(struct fs1_conn *c)

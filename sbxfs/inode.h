@@ -30,6 +30,7 @@ struct trust {
 struct dir_watch {
 	uint64_t epoch, since, change;
 	uint64_t tried;     /* connection on which it was asked for */
+	uint64_t asked_epoch, asked; /* what was asked for later than that, is after the watch */
 	uint64_t absent_ms; /* until when the kernel may hold that a name is not there */
 	unsigned looks;
 };
@@ -66,6 +67,7 @@ struct inode {
 	/* guest tree */
 	struct tree_file *files;    /* open ones */
 	atomic_uint nfiles;         /* how many; read without the lock */
+	atomic_uint nwriters;       /* of these, open for writing */
 	atomic_bool locks;          /* it was locked by fcntl once */
 	struct stat known;          /* last attributes, as shown */
 	bool is_known;
@@ -128,6 +130,8 @@ int link_add(struct mount *m, struct inode *parent, const char *name, struct ino
 void link_remove(struct mount *m, struct inode *parent, const char *name);
 void link_rename(struct mount *m, struct inode *p1, const char *n1, struct inode *p2, const char *n2,
 	bool exchange);
+/* The directory in which it was seen last, referenced, or NULL. */
+struct inode *link_parent(struct mount *m, struct inode *i);
 /* The child under that name, referenced, or NULL. */
 struct inode *link_find(struct mount *m, struct inode *parent, const char *name);
 /* Absolute guest path of the inode, or of `name` in it; -ESTALE when no name leads to it. */

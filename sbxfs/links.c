@@ -3,6 +3,7 @@
  * made from here, and how far a symbolic link may climb is counted here. */
 #include "sbxfs/inodes.h"
 #include "sbxfs/nodes.h"
+#include "sbxfs/trust.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -60,6 +61,9 @@ static void trim(struct inodes *t, struct inode *child)
 		if (++n <= LINKS_MAX)
 			continue;
 		if (l->parent->refs > 1 || l->parent->nlookup) {
+			/* Nobody would tell of it any more. */
+			if (l->trust.believed_ms > now_ms())
+				notify_entry(t->m, inode_nodeid(t->m, l->parent), l->name);
 			drop_with_ref(t, l);
 			return;
 		}
@@ -165,18 +169,30 @@ void link_remove(struct mount *m, struct inode *parent, const char *name)
 	pthread_mutex_unlock(&m->inodes->lock);
 }
 
+/* The kernel moves what it knows along, with the time for which it believes it. */
+static void move_belief(struct inodes *t, struct inode *dir, const char *name, uint64_t believed_ms)
+{
+	struct link *l = link_at(t, dir, name);
+
+	if (l && l->trust.believed_ms < believed_ms)
+		l->trust.believed_ms = believed_ms;
+}
+
 void link_rename(struct mount *m, struct inode *p1, const char *n1, struct inode *p2, const char *n2,
 	bool exchange)
 {
 	struct inodes *t = m->inodes;
 	struct link *a, *b;
 	struct inode *ca, *cb;
+	uint64_t a_ms, b_ms;
 
 	pthread_mutex_lock(&t->lock);
 	a = link_at(t, p1, n1);
 	b = link_at(t, p2, n2);
 	ca = a ? a->child : NULL;
 	cb = b ? b->child : NULL;
+	a_ms = a ? a->trust.believed_ms : 0;
+	b_ms = b ? b->trust.believed_ms : 0;
 	if (a)
 		drop_with_ref(t, a);
 	if (b && b != a)
@@ -185,6 +201,9 @@ void link_rename(struct mount *m, struct inode *p1, const char *n1, struct inode
 		(void)add_locked(t, p2, n2, ca);
 	if (exchange && cb)
 		(void)add_locked(t, p1, n1, cb);
+	move_belief(t, p2, n2, a_ms);
+	if (exchange)
+		move_belief(t, p1, n1, b_ms);
 	pthread_mutex_unlock(&t->lock);
 }
 
@@ -206,6 +225,19 @@ struct inode *link_find(struct mount *m, struct inode *parent, const char *name)
 static bool is_top(const struct inode *i)
 {
 	return (i->node->id == N_FS || i->node->id == N_SNAP_FS) && !i->is_tree;
+}
+
+struct inode *link_parent(struct mount *m, struct inode *i)
+{
+	struct inode *above = NULL;
+
+	pthread_mutex_lock(&m->inodes->lock);
+	if (i->links) {
+		above = i->links->parent;
+		above->refs++;
+	}
+	pthread_mutex_unlock(&m->inodes->lock);
+	return above;
 }
 
 int link_path(struct mount *m, struct inode *i, const char *name, char *out, size_t size)

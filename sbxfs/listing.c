@@ -12,8 +12,9 @@
 #define YOUNG_MS 200
 #define CLOSE_MS 50    /* lookups this close together ... */
 #define CLOSE_COUNT 8  /* ... and this many of them are a walk */
-#define FAR_US 3000    /* where each question takes so long, the second one is enough */
+#define FAR_US 3000    /* where each question takes so long, the second one is enough, or the first of a walk */
 #define FAR_MS 1000
+#define WALK_MS 2000
 
 #define TEXT_FIRST 480
 #define TEXT_MOST  32720
@@ -319,13 +320,28 @@ void listing_too_long(struct inode *dir)
 	pthread_mutex_unlock(&dir->tree_lock);
 }
 
+/* Somebody goes through the tree: the directory above had to be listed as well. */
+static bool is_walk(struct mount *m, struct inode *dir)
+{
+	struct inode *above = link_parent(m, dir);
+	bool listed = false;
+
+	if (!above)
+		return false;
+	pthread_mutex_lock(&above->tree_lock);
+	listed = above->listing && now_ms() - atomic_load(&above->listing->used_ms) <= WALK_MS;
+	pthread_mutex_unlock(&above->tree_lock);
+	inode_unref(m, above);
+	return listed;
+}
+
 bool listing_wanted(struct mount *m, struct inode *dir)
 {
-	bool far = atomic_load(&m->ask_us) >= FAR_US, many;
+	bool far = atomic_load(&m->ask_us) >= FAR_US, walk = far && is_walk(m, dir), many;
 
 	pthread_mutex_lock(&dir->tree_lock);
-	many = !dir->is_long && dir->looks >= (far ? 1 : CLOSE_COUNT) &&
-		now_ms() - dir->looks_ms <= (far ? FAR_MS : CLOSE_MS);
+	many = !dir->is_long && (walk || (dir->looks >= (far ? 1 : CLOSE_COUNT) &&
+		now_ms() - dir->looks_ms <= (far ? FAR_MS : CLOSE_MS)));
 	if (many)
 		dir->looks = 0;
 	pthread_mutex_unlock(&dir->tree_lock);

@@ -60,6 +60,7 @@ struct options {
 };
 
 #define DEADLINE_SECS 10
+#define OWN_MAX 128
 #define BELIEFS 128
 /* A name that the kernel may believe (belief.c). */
 struct belief {
@@ -104,8 +105,12 @@ struct mount {
 	atomic_bool stopping, tracing, used;
 	bool has_locks;       /* the kernel asks us for locks; fixed before it asks anything */
 	atomic_uint closing;  /* files that are being closed */
-	/* Names that an operation of ours changes right now, by a hash (trust_own). */
-	atomic_uint own[256];
+	/* Names that an operation of ours changes right now, by a hash (trust_own); under the lock of
+	 * the inodes. One that does not fit is only told once too often. */
+	struct {
+		uint64_t names[OWN_MAX];
+		unsigned n;
+	} own;
 	/* Pieces of 1 MiB that read-ahead and late writes hold, at most CHUNKS_MAX. */
 	atomic_uint chunks;
 	/* How long a question about a name takes, smoothed. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Tells the kernel what it may not believe any more. One thread and one queue for the guests' trees and
  * one for what is around them; no lock is held while it tells: the kernel may have to wait for an operation
- * in the same directory, which waits for us. What does not fit into the queue the kernel finds out by
- * itself, a second later. */
+ * in the same directory, which waits for us. What the kernel believes for long is told once, so that it
+ * always fits into the queue: while that is long nothing more is let be believed. Names that are not there
+ * have no such bound; the kernel finds out by itself what of these does not fit, a second later. */
 #include "sbxfs/trust.h"
 
 #include <errno.h>
@@ -11,7 +12,8 @@
 #include <string.h>
 #include <time.h>
 
-#define QUEUE_MAX 65536
+#define QUEUE_LATE 16384 /* longer: nothing more is let be believed */
+#define QUEUE_MAX  65536
 #define JOIN_SECS 2
 
 struct note {
@@ -28,7 +30,8 @@ struct notifier {
 	pthread_cond_t work;
 	/* under lock */
 	struct note *first, **last;
-	unsigned n;
+	atomic_uint n; /* changed under it */
+	atomic_bool mute; /* something could not be told: nothing is let be believed from then on */
 	bool started, stopping;
 };
 
@@ -99,7 +102,7 @@ static bool start(struct notifier *n)
 	return n->started;
 }
 
-static void put(struct notifier *n, fuse_ino_t ino, fuse_ino_t child, const char *name)
+static void put(struct notifier *n, fuse_ino_t ino, fuse_ino_t child, const char *name, bool must)
 {
 	size_t len = strlen(name);
 	struct note *o;
@@ -107,17 +110,21 @@ static void put(struct notifier *n, fuse_ino_t ino, fuse_ino_t child, const char
 	if (!n || !n->m->se)
 		return;
 	o = malloc(sizeof(*o) + len + 1);
-	if (!o)
+	if (!o) {
+		atomic_store(&n->mute, true);
 		return;
+	}
 	*o = (struct note){ .ino = ino, .child = child, .len = len };
 	memcpy(o->name, name, len + 1);
 	pthread_mutex_lock(&n->lock);
-	if (!n->stopping && n->n < QUEUE_MAX && start(n)) {
+	if (!n->stopping && (must || n->n < QUEUE_MAX) && start(n)) {
 		*n->last = o;
 		n->last = &o->next;
 		n->n++;
 		o = NULL;
 		pthread_cond_signal(&n->work);
+	} else if (must) {
+		atomic_store(&n->mute, true);
 	}
 	pthread_mutex_unlock(&n->lock);
 	free(o);
@@ -126,23 +133,34 @@ static void put(struct notifier *n, fuse_ino_t ino, fuse_ino_t child, const char
 void notify_entry(struct mount *m, fuse_ino_t dir, const char *name)
 {
 	atomic_fetch_add(&m->stats.told, 1);
-	put(m->notifier, dir, 0, name);
+	put(m->notifier, dir, 0, name, true);
+}
+
+void notify_absent(struct mount *m, fuse_ino_t dir, const char *name)
+{
+	atomic_fetch_add(&m->stats.told, 1);
+	put(m->notifier, dir, 0, name, false);
 }
 
 void notify_top(struct mount *m, fuse_ino_t dir, const char *name)
 {
-	put(m->top_notifier, dir, 0, name);
+	put(m->top_notifier, dir, 0, name, false);
 }
 
 void notify_forget(struct mount *m, fuse_ino_t dir, fuse_ino_t child, const char *name)
 {
-	put(m->notifier, dir, child, name);
+	put(m->notifier, dir, child, name, false);
 }
 
 void notify_attr(struct mount *m, fuse_ino_t ino)
 {
 	atomic_fetch_add(&m->stats.told, 1);
-	put(m->notifier, ino, 0, "");
+	put(m->notifier, ino, 0, "", true);
+}
+
+bool notify_is_late(struct mount *m)
+{
+	return m->notifier && (m->notifier->mute || m->notifier->n > QUEUE_LATE);
 }
 
 bool notifier_stop(struct notifier *n)

@@ -210,11 +210,11 @@ int tree_inode(struct req *q, struct inode *dir, const char *name, struct tree_a
 	return 0;
 }
 
-void tree_reply(struct req *q, struct inode *dir, const char *name, struct tree_attr *a)
+static void reply_for(struct req *q, struct inode *dir, const char *name, struct tree_attr *a, double secs)
 {
 	struct fuse_entry_param e;
 	struct inode *i;
-	int rc = tree_inode(q, dir, name, a, TREE_ATTR_SECS, &i, &e);
+	int rc = tree_inode(q, dir, name, a, secs, &i, &e);
 
 	if (rc < 0) {
 		req_fail(q, rc);
@@ -222,6 +222,11 @@ void tree_reply(struct req *q, struct inode *dir, const char *name, struct tree_
 	}
 	trust_entry(q, dir, name, i, a, &e);
 	reply_entry(q, i, &e);
+}
+
+void tree_reply(struct req *q, struct inode *dir, const char *name, struct tree_attr *a)
+{
+	reply_for(q, dir, name, a, TREE_ATTR_SECS);
 }
 
 /* There is no such name, and that may be believed for so long. */
@@ -236,33 +241,12 @@ static void reply_absent(struct req *q, double secs)
 }
 
 static void answer_listed(struct req *q, struct inode *dir, const char *name,
-	const struct listed_file *f, const struct listing *l)
+	const struct listed_file *f, const struct listing *l, double secs)
 {
 	struct tree_attr a = listing_attr(l, f); /* the answer keeps no target */
 
 	atomic_fetch_add(&q->m->stats.cache_hits, 1);
-	tree_reply(q, dir, name, &a);
-}
-
-/* From a listing of which a watch tells that it still holds: also what is not there. What the watch
- * does not tell of has to be asked for. */
-static bool lookup_watched(struct req *q, struct inode *dir, const char *name)
-{
-	struct listing *l = listing_watched(q, dir);
-	const struct listed_file *f = l ? listing_find(l, name) : NULL;
-	double secs = 0;
-	bool done = false;
-
-	if (f && f->st.st_nlink == 1 && !S_ISDIR(f->st.st_mode)) {
-		answer_listed(q, dir, name, f, l);
-		done = true;
-	} else if (l && !f && (secs = trust_absent(q, dir, &l->stamp)) > 0) {
-		atomic_fetch_add(&q->m->stats.cache_hits, 1);
-		reply_absent(q, secs);
-		done = true;
-	}
-	listing_unref(l);
-	return done;
+	reply_for(q, dir, name, &a, secs);
 }
 
 /* It is open here, or was looked at since the listing, maybe by another name. Then what the listing says is
@@ -282,10 +266,40 @@ static bool known_better(struct req *q, struct inode *dir, const struct listed_f
 	return better;
 }
 
+/* Of a directory the listing's watch tells the name alone; its attributes are for nobody to believe. */
+static bool tells_of(struct req *q, struct inode *dir, const struct listed_file *f, const struct listing *l)
+{
+	return S_ISDIR(f->st.st_mode) ? !known_better(q, dir, f, l) : f->st.st_nlink == 1;
+}
+
+/* From a listing of which a watch tells that it still holds: also what is not there. What the watch
+ * does not tell of has to be asked for. */
+static bool lookup_watched(struct req *q, struct inode *dir, const char *name)
+{
+	struct listing *l = listing_watched(q, dir);
+	const struct listed_file *f = l ? listing_find(l, name) : NULL;
+	double secs = 0;
+	bool done = false;
+
+	if (f && tells_of(q, dir, f, l)) {
+		answer_listed(q, dir, name, f, l, S_ISDIR(f->st.st_mode) ? 0 : TREE_ATTR_SECS);
+		done = true;
+	} else if (l && !f && (secs = trust_absent(q, dir, &l->stamp)) > 0) {
+		atomic_fetch_add(&q->m->stats.cache_hits, 1);
+		reply_absent(q, secs);
+		done = true;
+	}
+	listing_unref(l);
+	return done;
+}
+
 static struct listing *fetch_for_lookups(struct req *q, struct inode *dir)
 {
 	struct listing *l = NULL;
-	int rc = listing_fetch(q, dir, LISTING_MAX, &l);
+	int rc;
+
+	(void)trust_wanted(q, dir, true);
+	rc = listing_fetch(q, dir, LISTING_MAX, &l);
 
 	if (rc == 0)
 		listing_keep(dir, l);
@@ -312,7 +326,7 @@ static bool lookup_listed(struct req *q, struct inode *dir, const char *name)
 	if (f && known_better(q, dir, f, l))
 		f = NULL;
 	if (f)
-		answer_listed(q, dir, name, f, l);
+		answer_listed(q, dir, name, f, l, TREE_ATTR_SECS);
 	listing_unref(l);
 	return f != NULL;
 }
@@ -328,10 +342,12 @@ static bool lookup_known(struct req *q, struct inode *dir, const char *name)
 	if (!i)
 		return false;
 	if (known(q, i, TREE_DIR_MS, &e.attr, &e.attr_timeout)) {
-		bool trusted = e.attr_timeout >= TRUST_SECS && trust_name(q, dir, name, i);
+		bool named = trust_name(q, dir, name, i), dir_too = S_ISDIR(e.attr.st_mode);
 
-		e.entry_timeout = trusted ? TRUST_SECS : 0;
-		if (trusted || S_ISDIR(e.attr.st_mode)) {
+		e.entry_timeout = named ? TRUST_SECS : 0;
+		/* Where a watch stands, one more question is the last one for long. */
+		if ((named && (dir_too || e.attr_timeout >= TRUST_SECS)) ||
+			(dir_too && !trust_wanted(q, dir, false))) {
 			reply_entry(q, i, &e);
 			return true;
 		}

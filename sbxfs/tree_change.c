@@ -14,10 +14,10 @@ static void make(struct req *q, struct inode *dir, const char *name, enum wire_m
 	char path[GUEST_PATH_MAX];
 	int rc = tree_path(q, dir, name, path);
 
-	trust_own(q, dir, name, 1);
+	trust_own(q, dir, name, true);
 	if (rc == 0)
 		rc = wire_make(q, dir->box, what, path, mode, target, &a);
-	trust_own(q, dir, name, -1);
+	trust_own(q, dir, name, false);
 	if (rc == 0 && target) {
 		free(a.target);
 		a.target = strdup(target);
@@ -86,9 +86,9 @@ void tree_link(struct req *q, struct inode *i, struct inode *dir, const char *na
 		req_fail(q, rc);
 		return;
 	}
-	trust_own(q, dir, name, 1);
+	trust_own(q, dir, name, true);
 	rc = wire_link(q, i->box, from, to, &a);
-	trust_own(q, dir, name, -1);
+	trust_own(q, dir, name, false);
 	tree_changed(q, dir);
 	tree_changed(q, i);
 	/* The new name must be of the same object, or two inodes would share it. A file of the image
@@ -134,9 +134,9 @@ void tree_drop(struct req *q, struct inode *dir, const char *name, bool is_dir)
 		return;
 	}
 	child_changed(q, dir, name);
-	trust_own(q, dir, name, 1);
+	trust_own(q, dir, name, true);
 	rc = wire_drop(q, dir->box, path, is_dir);
-	trust_own(q, dir, name, -1);
+	trust_own(q, dir, name, false);
 	if (rc == 0 && is_dir)
 		mark_gone(q, dir, name);
 	if (rc == 0 || rc == -ENOENT)
@@ -173,11 +173,11 @@ void tree_rename(struct req *q, struct inode *dir, const char *name, struct inod
 	}
 	child_changed(q, dir, name);
 	child_changed(q, to, to_name);
-	trust_own(q, dir, name, 1);
-	trust_own(q, to, to_name, 1);
+	trust_own(q, dir, name, true);
+	trust_own(q, to, to_name, true);
 	rc = wire_rename(q, dir->box, from_path, to_path, flags);
-	trust_own(q, dir, name, -1);
-	trust_own(q, to, to_name, -1);
+	trust_own(q, dir, name, false);
+	trust_own(q, to, to_name, false);
 	if (rc == 0)
 		link_rename(q->m, dir, name, to, to_name, flags & RENAME_EXCHANGE);
 	tree_changed(q, dir);

@@ -85,6 +85,7 @@ static struct tree_file *file_new(struct mount *m, struct inode *i, int flags, c
 	f->next = i->files;
 	i->files = f;
 	atomic_fetch_add(&i->nfiles, 1);
+	atomic_fetch_add(&i->nwriters, f->writes);
 	pthread_mutex_unlock(&i->tree_lock);
 	flusher_hold(m, i->box, 1);
 	return f;
@@ -100,6 +101,7 @@ static void file_unlist(struct tree_file *f)
 		;
 	*at = f->next;
 	atomic_fetch_sub(&i->nfiles, 1);
+	atomic_fetch_sub(&i->nwriters, f->writes);
 	pthread_mutex_unlock(&i->tree_lock);
 }
 
@@ -261,10 +263,10 @@ void tree_create(struct req *q, struct inode *dir, const char *name, mode_t mode
 	struct inode *i;
 	int rc = tree_path(q, dir, name, path);
 
-	trust_own(q, dir, name, 1);
+	trust_own(q, dir, name, true);
 	if (rc == 0)
 		rc = wire_open(q, dir->box, path, fi->flags | O_CREAT, mode, 0, handle, &a, NULL, NULL);
-	trust_own(q, dir, name, -1);
+	trust_own(q, dir, name, false);
 	if (rc < 0) {
 		req_fail(q, rc);
 		return;
