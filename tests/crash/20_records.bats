@@ -119,7 +119,7 @@ check() {
 			hit DELETE /v1/volumes/new
 			[ -z "$SRV" ] || stop
 			start
-			! get /v1/volumes | jq -e 'any(.volumes[]; .name == "new")' >/dev/null
+			! get /v1/volumes | jq -e 'any(.volumes[]; .name == "new")' >/dev/null || false
 			agree
 			check
 			[ "$(code POST /v1/volumes '{"name":"new","size_mb":32}')" = 201 ]
@@ -159,7 +159,7 @@ check() {
 	crash
 	for point in restore-settled restore-swept; do
 		echo "$point" >&2
-		! FAULT=$point start 2>/dev/null
+		! FAULT=$point start 2>/dev/null || false
 		SRV=
 	done
 	start
