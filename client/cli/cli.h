@@ -159,6 +159,11 @@ bool tty_size(int *rows, int *cols);
 int file_download(struct cli *c, const char *ref, const char *path, int fd, struct sbx_error *e);
 int file_upload(struct cli *c, const char *ref, const char *path, int fd, struct sbx_error *e);
 /* One operation of the batch call; `op` is taken. */
+/* An entry's name or link text as the bytes that it is; NULL when it is none. Caller frees. */
+char *entry_bytes(const json_t *v, const char *key);
+/* The other way round: sets key, or key_b64 for bytes that are no text. */
+int put_bytes(json_t *o, const char *key, const char *bytes);
+json_t *path_op(const char *op, const char *path);
 int file_op(struct cli *c, const char *ref, json_t *op, struct sbx_error *e);
 /* Entries of a folder as an array of objects with name, type and what more the server tells. */
 int dir_entries(

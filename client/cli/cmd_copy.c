@@ -92,10 +92,9 @@ static int fetch_tree(
 static int fetch_entry(
 	struct cli *c, const char *ref, const char *path, int dir, json_t *v, int depth)
 {
-	const char *name = json_string_value(json_object_get(v, "name"));
 	const char *type = json_string_value(json_object_get(v, "type"));
-	const char *target = json_string_value(json_object_get(v, "target"));
-	_cleanup_free_ char *below = NULL;
+	_cleanup_free_ char *name = entry_bytes(v, "name"), *target = entry_bytes(v, "target"),
+			    *below = NULL;
 
 	if (!name_safe(name) || !type ||
 		asprintf(&below, "%s/%s", strcmp(path, "/") ? path : "", name) < 0)
@@ -168,12 +167,14 @@ static int set_mode(struct cli *c, const char *ref, const char *path, mode_t mod
 {
 	struct sbx_error e;
 	char octal[8];
+	json_t *op;
 
 	if ((mode & 0777) == 0644)
 		return 0;
 	snprintf(octal, sizeof(octal), "%04o", (unsigned)(mode & 0777));
-	if (file_op(c, ref, json_pack("{s:s,s:s,s:s}", "op", "chmod", "path", path, "mode", octal),
-		    &e) < 0)
+	op = path_op("chmod", path);
+	json_object_set_new(op, "mode", json_string(octal));
+	if (file_op(c, ref, op, &e) < 0)
 		return e.status == 501 ? 0 : fail(&e);
 	return 0;
 }
@@ -198,25 +199,25 @@ static int send_link(struct cli *c, const char *ref, int dir, const char *name, 
 	char target[4096];
 	ssize_t n = readlinkat(dir, name, target, sizeof(target) - 1);
 	struct sbx_error e;
+	json_t *op;
 
 	if (n < 0)
 		return local_error(name);
 	target[n] = '\0';
-	if (file_op(c, ref,
-		    json_pack("{s:s,s:s,s:s}", "op", "symlink", "path", path, "target", target),
-		    &e) < 0 &&
-		e.sys != EEXIST)
+	op = path_op("symlink", path);
+	(void)put_bytes(op, "target", target);
+	if (file_op(c, ref, op, &e) < 0 && e.sys != EEXIST)
 		return fail(&e);
 	return 0;
 }
 
 static int make_folder(struct cli *c, const char *ref, const char *path)
 {
+	json_t *op = path_op("mkdir", path);
 	struct sbx_error e;
 
-	if (file_op(c, ref, json_pack("{s:s,s:s,s:s}", "op", "mkdir", "path", path, "mode", "0755"),
-		    &e) == 0 ||
-		e.sys == EEXIST)
+	json_object_set_new(op, "mode", json_string("0755"));
+	if (file_op(c, ref, op, &e) == 0 || e.sys == EEXIST)
 		return 0;
 	/* A plain write makes the folders above a file by itself; only empty ones are lost. */
 	return e.status == 501 ? 0 : fail(&e);

@@ -129,9 +129,8 @@ static int remove_tree(struct cli *c, const char *path, struct sbx_error *e)
 	if (dir_entries(c, c->pos[0], path, &list, e) < 0)
 		return e->sys == ENOTDIR || e->status == 400 ? remove_one(c, path, e) : -1;
 	json_array_foreach (list, i, v) {
-		const char *name = json_string_value(json_object_get(v, "name"));
 		const char *type = json_string_value(json_object_get(v, "type"));
-		_cleanup_free_ char *below = NULL;
+		_cleanup_free_ char *name = entry_bytes(v, "name"), *below = NULL;
 		if (!name || strchr(name, '/') || asprintf(&below, "%s/%s", path, name) < 0)
 			continue;
 		if ((type && !strcmp(type, "dir") ? remove_tree : remove_one)(c, below, e) < 0)

@@ -22,6 +22,48 @@ static int set_error(struct sbx_error *e, int sys, const char *what)
 	return -1;
 }
 
+/* A guest's names are bytes and JSON is text: what is none stands beside its shown form in base64,
+ * both in answers and in requests. */
+char *entry_bytes(const json_t *v, const char *key)
+{
+	const char *text = json_string_value(json_object_get(v, key)), *exact;
+	char other[32];
+	size_t len = 0;
+	void *raw = NULL;
+	char *out;
+
+	(void)snprintf(other, sizeof(other), "%s_b64", key);
+	exact = json_string_value(json_object_get(v, other));
+	if (!exact)
+		return text ? strdup(text) : NULL;
+	if (base64_decode(exact, strlen(exact), &raw, &len) < 0)
+		return NULL;
+	out = memchr(raw, '\0', len) ? NULL : strndup(raw, len);
+	free(raw);
+	return out;
+}
+
+int put_bytes(json_t *o, const char *key, const char *bytes)
+{
+	json_t *text = json_string(bytes);
+	_cleanup_free_ char *exact = text ? NULL : base64_encode(bytes, strlen(bytes));
+	char other[32];
+
+	(void)snprintf(other, sizeof(other), "%s_b64", key);
+	return text ? json_object_set_new(o, key, text)
+		    : json_object_set_new(o, other, exact ? json_string(exact) : NULL);
+}
+
+json_t *path_op(const char *op, const char *path)
+{
+	json_t *o = json_pack("{s:s}", "op", op);
+
+	if (o && put_bytes(o, "path", path) == 0)
+		return o;
+	json_decref(o);
+	return NULL;
+}
+
 struct sink {
 	int fd, failed;
 	uint64_t total;
@@ -123,10 +165,12 @@ static ssize_t read_piece(int fd, char *buf, size_t max)
 static int open_handle(struct cli *c, const char *ref, const char *path, const char *const *headers,
 	char **ret, struct sbx_error *e)
 {
-	_cleanup_json_ json_t *o = json_pack("{s:s,s:[s,s,s],s:i}", "path", path, "flags", "write",
-				      "create", "trunc", "mode", 0644),
+	_cleanup_json_ json_t *o = json_pack("{s:[s,s,s],s:i}", "flags", "write", "create", "trunc",
+				      "mode", 0644),
 			      *v = NULL;
-	_cleanup_free_ char *body = json_text(o), *url = sbx_path("/v1/sandboxes/%s/fs/open", ref);
+	bool told = o && put_bytes(o, "path", path) == 0;
+	_cleanup_free_ char *body = told ? json_text(o) : NULL,
+			    *url = sbx_path("/v1/sandboxes/%s/fs/open", ref);
 	struct sbx_request q = { .method = "POST",
 		.path = url,
 		.body = body,
@@ -149,16 +193,13 @@ static int open_handle(struct cli *c, const char *ref, const char *path, const c
 	return *ret ? 0 : set_error(e, EPROTO, "open");
 }
 
-static int write_pieces(struct cli *c, const char *ref, const char *handle, int fd,
-	const char *const *headers, struct sbx_error *e)
+/* The n bytes that buf has already, then what follows. */
+static int write_pieces(struct cli *c, const char *ref, const char *handle, int fd, char *buf,
+	ssize_t n, const char *const *headers, struct sbx_error *e)
 {
-	_cleanup_free_ char *buf = malloc(PIECE);
 	uint64_t at = 0;
-	ssize_t n;
 
-	if (!buf)
-		return set_error(e, ENOMEM, "upload");
-	while ((n = read_piece(fd, buf, PIECE)) > 0) {
+	for (; n > 0; n = read_piece(fd, buf, PIECE)) {
 		_cleanup_free_ char *url = sbx_path(
 			"/v1/sandboxes/%s/fs/handles/%s?offset=%lld", ref, handle, (long long)at);
 		struct sbx_request q = { .method = "PUT",
@@ -176,18 +217,40 @@ static int write_pieces(struct cli *c, const char *ref, const char *handle, int 
 	return n < 0 ? set_error(e, errno, "read") : 0;
 }
 
+static int put_whole(struct cli *c, const char *ref, const char *path, const char *buf, size_t len,
+	struct sbx_error *e)
+{
+	_cleanup_free_ char *url = sbx_path("/v1/sandboxes/%s/files?path=%S", ref, path);
+	struct sbx_request q = { .method = "PUT",
+		.path = url,
+		.body = buf,
+		.body_len = len,
+		.body_type = "application/octet-stream" };
+
+	return url ? sbx_call(c->s, &q, NULL, e) : set_error(e, ENOMEM, path);
+}
+
+/* What ends within one piece is written whole, so that an input that breaks off early leaves the
+ * old file. */
 static int put_pieces(struct cli *c, const char *ref, const char *path, int fd, struct sbx_error *e)
 {
+	_cleanup_free_ char *buf = malloc(PIECE);
+	ssize_t n = buf ? read_piece(fd, buf, PIECE) : -1;
+
 	char client[64];
 	const char *headers[] = { client, NULL };
 	_cleanup_free_ char *handle = NULL, *url = NULL;
 	struct sbx_error ignored;
 	int r;
 
+	if (n < 0)
+		return set_error(e, buf ? errno : ENOMEM, "read");
+	if (n < PIECE)
+		return put_whole(c, ref, path, buf, (size_t)n, e);
 	snprintf(client, sizeof(client), "Sbx-Client: sbx-%d", (int)getpid());
 	if (open_handle(c, ref, path, headers, &handle, e) < 0)
 		return -1;
-	r = write_pieces(c, ref, handle, fd, headers, e);
+	r = write_pieces(c, ref, handle, fd, buf, n, headers, e);
 	url = sbx_path("/v1/sandboxes/%s/fs/handles/%s", ref, handle);
 	struct sbx_request q = { .method = "DELETE", .path = url, .headers = headers };
 	if (url && sbx_call(c->s, &q, NULL, r < 0 ? &ignored : e) < 0)

@@ -101,6 +101,12 @@ teardown_file() { cli_stop; }
 	printf '#!/bin/sh\n' >"$T/tree/sub/run"
 	chmod 755 "$T/tree/sub/run"
 	ln -s a "$T/tree/link"
+	# Names are bytes.
+	mkdir "$T/tree/"$'d\377'
+	printf x >"$T/tree/"$'d\377/f\376'
+	chmod 755 "$T/tree/"$'d\377/f\376'
+	printf y >"$T/tree/"$'to\375'
+	ln -s $'to\375' "$T/tree/l"
 	run sbx cp "$T/tree" box:/sandbox/home/
 	[ "$status" -eq 1 ]
 	[[ $output == *"-r"* ]]
@@ -110,9 +116,23 @@ teardown_file() { cli_stop; }
 	[ "$(readlink "$T/back/link")" = a ]
 	[ -d "$T/back/sub/empty" ]
 	[ -x "$T/back/sub/run" ]
+	[ -x "$T/back/"$'d\377/f\376' ]
+	[ "$(readlink "$T/back/l")" = $'to\375' ]
 	sbx file rm -r box /sandbox/home/tree
 	run sbx cat box /sandbox/home/tree/a
 	[ "$status" -eq 1 ]
+}
+
+@test "an input that breaks off leaves the old file" {
+	echo precious | sbx cp - box:/sandbox/home/kept
+	mkfifo "$T/in"
+	"$O/bin/sbx" cp - box:/sandbox/home/kept <"$T/in" >/dev/null 2>&1 3>&- &
+	w=$!
+	exec 8>"$T/in"
+	head -c 200000 /dev/zero >&8 # more than a pipe holds: it is being read
+	kill -9 "$w"
+	exec 8>&-
+	[ "$(sbx cat box /sandbox/home/kept)" = precious ]
 }
 
 @test "a link in the guest cannot lead a copy out of its target" {
