@@ -75,12 +75,14 @@ static struct tree_file *file_new(struct mount *m, struct inode *i, int flags, c
 		return NULL;
 	}
 	pthread_mutex_init(&f->lock, NULL);
-	f->h->file = f;
 	f->refs = 1;
 	f->reads = how != O_WRONLY;
 	f->writes = how != O_RDONLY;
 	f->append = f->writes && (flags & O_APPEND);
 	(void)snprintf(f->handle, sizeof(f->handle), "%s", handle);
+	pthread_mutex_lock(&m->lock);
+	f->h->file = f; /* the handle is listed: others may look at it by now */
+	pthread_mutex_unlock(&m->lock);
 	pthread_mutex_lock(&i->tree_lock);
 	f->next = i->files;
 	i->files = f;
