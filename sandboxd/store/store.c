@@ -200,9 +200,6 @@ static void commit_queue(struct store *st)
 	st->last = &st->first;
 	pthread_mutex_unlock(&st->lock);
 	commit_batch(st, batch, durable);
-	/* The change back costs something too: not to be paid by who waits. */
-	if (!durable)
-		(void)db_set_durable(st->db, true, NULL);
 	for (; batch; batch = next) {
 		next = batch->next;
 		write_free(batch);
