@@ -405,6 +405,19 @@ unsigned host_count(const char *text)
 	return n;
 }
 
+bool wait_some(const char *text, int ms)
+{
+	const struct timespec pause = { .tv_nsec = 5000000 };
+	int64_t end = mono_ms() + patience_ms(ms);
+
+	while (host_count(text) == 0) {
+		if (mono_ms() > end)
+			return false;
+		nanosleep(&pause, NULL);
+	}
+	return true;
+}
+
 bool wait_count(const char *text, unsigned want, int ms)
 {
 	const struct timespec pause = { .tv_nsec = 5000000 };

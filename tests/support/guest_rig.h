@@ -89,6 +89,7 @@ bool box_wait_output(struct box *b, uint32_t num, const char *text, int ms);
 /* Processes of the host whose command line holds `text`, zombies not counted. */
 unsigned host_count(const char *text);
 bool wait_count(const char *text, unsigned want, int ms);
+bool wait_some(const char *text, int ms); /* who has said that it is up may yet have to execute it */
 int64_t mono_ms(void);
 
 /* Runs the contract; the group's state is the rig. */
