@@ -54,7 +54,7 @@ struct closed {
 #define STREAM_BUSY  4 /* threads inside one stream: half of all */
 #define STREAMS_BUSY 6 /* inside all streams: the front's requests keep two */
 
-/* A connection of sbx-fs/1; stream.c has the rules. */
+/* A connection of sbx-fs/1; stream.c and serve.c have the rules. */
 struct stream {
 	/* fixed */
 	unsigned slot;
@@ -174,13 +174,22 @@ bool wire_send(struct worker *w, const struct stream *s, int fd, struct iovec *v
 
 /* stream.c */
 int stream_adopt(struct worker *w, struct job *j, int fd, int ctl); /* both are taken, but on error */
-void stream_event(struct worker *w, uint64_t data, struct buffers *b);
 void streams_heard(struct worker *w);
 bool streams_starve(struct worker *w); /* does one wait that has no thread at all? */
 /* A push that comes from elsewhere. 1: stream_push must follow; 0: not now; -1: the stream is over. */
 int stream_push_begin(struct worker *w, unsigned slot, uint32_t gen, struct stream **ret);
 void stream_push(struct worker *w, struct stream *s, struct proto_frame *f, struct files_rep *rep);
 op_fn op_hello, op_activity;
+/* For serve.c. With the lock: */
+struct stream *stream_find(struct worker *w, uint64_t data);
+void stream_end(struct stream *s, bool cut);
+void stream_read_on(struct worker *w, struct stream *s);
+/* Without it: the stream, with this thread inside; NULL: nothing to do, or no room now. */
+struct stream *stream_enter(struct worker *w, uint64_t data);
+void stream_leave(struct worker *w, struct stream *s);
+
+/* serve.c */
+void stream_event(struct worker *w, uint64_t data, struct buffers *b);
 
 /* watch.c; `send` held: */
 bool watch_drain(struct worker *w, struct stream *s); /* false: the connection is of no use */

@@ -22,8 +22,9 @@
 #include "sandboxd/worker/path.c"
 #include "sandboxd/worker/put.c"
 #include "sandboxd/worker/share.c"
-#undef LARGE
 #include "sandboxd/worker/stream.c"
+#undef LARGE
+#include "sandboxd/worker/serve.c"
 #define add wait_add
 #include "sandboxd/worker/wait.c"
 #undef add
