@@ -44,36 +44,49 @@ static void look_at(const void *buf, size_t len)
 	atomic_store(&greeting.unique, h.unique);
 }
 
+/* Threads that have a request, which each of them knows of itself: libfuse ends some without asking for another. */
+static atomic_int working;
+static pthread_key_t works;
+
+static void work_ends(void *arg)
+{
+	(void)arg;
+	atomic_fetch_sub(&working, 1);
+}
+
+static void set_works(bool on)
+{
+	if (pthread_getspecific(works))
+		work_ends(NULL);
+	if (pthread_setspecific(works, on ? &working : NULL) == 0 && on)
+		atomic_fetch_add(&working, 1);
+}
+
 /* Until there seems to be a request, or it is time to sleep. While another thread is at work on one, it and who
  * answers it need the processors. */
-static void look_out(int fd, struct spin *s, atomic_int *working)
+static void look_out(int fd, struct spin *s)
 {
 	static atomic_bool taken;
 
-	if (!s->window_us || atomic_load_explicit(working, memory_order_relaxed) > 0 ||
-		atomic_exchange_explicit(&taken, true, memory_order_acquire))
+	if (!s->window_us || atomic_load(&working) || atomic_exchange(&taken, true))
 		return;
-	while (!fd_wait(fd, POLLIN, 0) && atomic_load_explicit(working, memory_order_relaxed) <= 0 &&
-		spin_goes_on(s))
+	while (!fd_wait(fd, POLLIN, 0) && !atomic_load(&working) && spin_goes_on(s))
 		;
-	atomic_store_explicit(&taken, false, memory_order_release);
+	atomic_store(&taken, false);
 }
 
 static ssize_t do_read(int fd, void *buf, size_t len, void *arg)
 {
 	static _Thread_local struct spin spin;
-	static _Thread_local int works;
-	static atomic_int working;
 	ssize_t n;
 
 	(void)arg;
-	atomic_fetch_sub_explicit(&working, works, memory_order_relaxed);
+	set_works(false);
 	spin_begin(&spin);
-	look_out(fd, &spin, &working);
+	look_out(fd, &spin);
 	n = read(fd, buf, len);
 	spin_end(&spin);
-	works = n > 0;
-	atomic_fetch_add_explicit(&working, works, memory_order_relaxed);
+	set_works(n > 0);
 	if (n > 0 && ((const struct fuse_in_header *)buf)->opcode == FUSE_INIT)
 		look_at(buf, (size_t)n);
 	return n;
@@ -107,5 +120,7 @@ int session_begin(struct fuse_session *se)
 {
 	static const struct fuse_custom_io io = { .read = do_read, .writev = do_writev };
 
+	if (pthread_key_create(&works, work_ends) != 0)
+		return -EAGAIN;
 	return fuse_session_custom_io(se, &io, fuse_session_fd(se)) == 0 ? 0 : -EIO;
 }
