@@ -149,7 +149,21 @@ static bool same_contents(struct inode *i, unsigned contents)
 	return same;
 }
 
-static void reply_opened(struct req *q, struct tree_file *f, struct inode *i, bool same,
+/* What the kernel was told of a file that it has no pages of, is it still so? */
+static bool is_as_told(struct inode *i, const struct tree_attr *a)
+{
+	const struct stat *st = &i->known;
+	bool is;
+
+	pthread_mutex_lock(&i->tree_lock);
+	is = !i->version[0] && i->is_known && st->st_size == a->st.st_size &&
+		!memcmp(&st->st_mtim, &a->st.st_mtim, sizeof(st->st_mtim)) &&
+		!memcmp(&st->st_ctim, &a->st.st_ctim, sizeof(st->st_ctim));
+	pthread_mutex_unlock(&i->tree_lock);
+	return is;
+}
+
+static void reply_opened(struct req *q, struct tree_file *f, struct inode *i, bool same, bool as_told,
 	struct fuse_file_info *fi)
 {
 	fi->fh = (uint64_t)(uintptr_t)f->h;
@@ -158,7 +172,7 @@ static void reply_opened(struct req *q, struct tree_file *f, struct inode *i, bo
 	/* The kernel would keep appended bytes where it believes the end to be. */
 	fi->direct_io = f->append;
 	/* The kernel cuts a read at the size it remembers: it has to forget that before it reads. */
-	if (!same && q->m->se)
+	if (!same && !as_told && q->m->se)
 		(void)fuse_lowlevel_notify_inval_inode(q->m->se, inode_nodeid(q->m, i), -1, 0);
 	if (fuse_reply_open(q->fr, fi) < 0) {
 		q->fr = NULL; /* it is over */
@@ -198,7 +212,7 @@ void tree_open(struct req *q, struct inode *i, struct fuse_file_info *fi)
 {
 	struct tree_attr a = { .target = NULL };
 	char path[GUEST_PATH_MAX], handle[24];
-	bool same;
+	bool same, as_told;
 	unsigned changes;
 	int how = 0;
 	size_t want = atomic_load(&q->m->inline_bytes) < INLINE_MAX ? inline_want(i, fi->flags, &how) : 0;
@@ -248,11 +262,12 @@ void tree_open(struct req *q, struct inode *i, struct fuse_file_info *fi)
 		atomic_fetch_add(&q->m->inline_bytes, len);
 	f->inl_all = (off_t)len >= a.st.st_size;
 	f->inl_ms = now_ms();
+	as_told = is_as_told(i, &a);
 	same = same_version(i, &a, changes, &f->inl_contents);
 	a.at_ms = changes == tree_changes_of(i) ? 0 : 1;
 	tree_shown(q, i, &a);
 	tree_attr_fini(&a);
-	reply_opened(q, f, i, same, fi);
+	reply_opened(q, f, i, same, as_told, fi);
 }
 
 void tree_create(struct req *q, struct inode *dir, const char *name, mode_t mode,
