@@ -86,7 +86,7 @@ static int cmd_flood(char *const *f)
 	int r = 0;
 
 	for (long n = atol(f[2]); n > 0 && r == 0; n--) {
-		snprintf(path, sizeof(path), "%s/%ld", f[1], n % 512);
+		snprintf(path, sizeof(path), "%s/flood%ld", f[1], n % 512);
 		r = with(path, O_WRONLY | O_CREAT | O_TRUNC, f[2]);
 	}
 	return r;
