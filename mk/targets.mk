@@ -41,6 +41,7 @@ bench: all ## measure against bwrap, runc, sshfs and native, side by side
 	@scripts/deps bench
 	@O=$(O) tests/bench/run
 	@O=$(O) tests/bench/run_node
+	@O=$(O) tests/bench/run_tunnel
 soak: all ## many clients doing everything for MINUTES=10, then look for what was left; FLOOD=1: beside a flood
 	@scripts/deps test
 	@O=$(O) tests/soak/run

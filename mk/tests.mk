@@ -27,6 +27,10 @@ $(O)/bench/node: $(O)/obj/tests/bench/node.o $(O)/lib/libsbx.a
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_client)
+$(O)/bench/tunnel: $(O)/obj/tests/bench/tunnel.o $(O)/lib/libsbx.a
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_client)
 $(O)/bench/call: $(O)/obj/tests/bench/call.o $(O)/lib/libsbx.a
 	@mkdir -p $(@D)
 	$(call say,LD)

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/socket.h>
 
 int sbx_capability(struct sbx *s, const char *name, bool *ret, struct sbx_error *e)
 {
@@ -271,6 +272,13 @@ int sbx_node_cordon(struct sbx *s, bool on, struct sbx_node *ret, struct sbx_err
 int sbx_tunnel(struct sbx *s, const char *ref, int port, int *ret_fd, struct sbx_error *e)
 {
 	_cleanup_free_ char *path = sbx_path("/v1/sandboxes/%s/tunnel?port=%d", ref, port);
+	static const int room = 512 << 10;
 
-	return path ? sbx_upgrade(s, path, "sbx-tunnel/1", false, ret_fd, e) : values_no_memory(e);
+	if (!path)
+		return values_no_memory(e);
+	if (sbx_upgrade(s, path, "sbx-tunnel/1", false, ret_fd, e) < 0)
+		return -1;
+	/* A unix socket would wait for its reader after each few bytes. */
+	(void)setsockopt(*ret_fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
+	return 0;
 }

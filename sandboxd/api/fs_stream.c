@@ -58,14 +58,6 @@ static void between_end(struct between *b)
 	close(b->pair[1]);
 }
 
-static bool is_unix(int fd)
-{
-	int domain = 0;
-	socklen_t len = sizeof(domain);
-
-	return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 && domain == AF_UNIX;
-}
-
 static void on_use(void *arg)
 {
 	struct fs_stream *t = arg;
@@ -108,7 +100,7 @@ static void stream_run(void *arg, int fd, const void *extra, size_t extra_len)
 
 	(void)extra;
 	if (fd >= 0 && extra_len == 0) { /* a client waits for the 101 before it sends */
-		if (is_unix(fd)) {
+		if (upgrade_is_unix(fd)) {
 			hand_over(t, fd);
 		} else if (between_start(&b, fd) == 0) {
 			hand_over(t, b.pair[1]);

@@ -9,5 +9,6 @@
 int upgrade_check(struct call *c, const char *protocol, struct err *e);
 /* Bytes both ways until both have ended, or one is gone for good. */
 void upgrade_pump(int client, int other);
+bool upgrade_is_unix(int fd);
 
 #endif

@@ -2,6 +2,7 @@
 /* The far end of the node's measurements, the same static program inside a sandbox and outside:
  * peer tree DIR               1 GiB in 10,000 files
  * peer send PORT MIB          sends so much to everyone who connects to 127.0.0.1
+ * peer take PORT              takes what everyone sends, and says at its end how many bytes it was
  * peer hello PORT             answers HTTP requests, on every address
  * peer first NAME PORT N      median microseconds from asking for a name to an answer's first byte
  */
@@ -93,6 +94,19 @@ static int send_much(int port, int mib)
 	return die("listen");
 }
 
+static int take_much(int port)
+{
+	int s = listen_at(INADDR_LOOPBACK, port);
+
+	for (int c; s >= 0 && (c = accept(s, NULL, NULL)) >= 0; close(c)) {
+		uint64_t got = 0;
+		for (ssize_t n; (n = recv(c, block, sizeof(block), 0)) > 0;)
+			got += (uint64_t)n;
+		(void)send(c, &got, sizeof(got), MSG_NOSIGNAL);
+	}
+	return die("listen");
+}
+
 static int hello(int port)
 {
 	static const char answer[] = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -159,10 +173,12 @@ int main(int argc, char **argv)
 		return tree(argv[2]);
 	if (argc == 4 && !strcmp(argv[1], "send"))
 		return send_much(atoi(argv[2]), atoi(argv[3]));
+	if (argc == 3 && !strcmp(argv[1], "take"))
+		return take_much(atoi(argv[2]));
 	if (argc == 3 && !strcmp(argv[1], "hello"))
 		return hello(atoi(argv[2]));
 	if (argc == 5 && !strcmp(argv[1], "first") && atoi(argv[4]) > 0 && atoi(argv[4]) <= MOST)
 		return first(argv[2], argv[3], atoi(argv[4]));
-	fputs("usage: peer tree DIR | send PORT MIB | hello PORT | first NAME PORT N\n", stderr);
+	fputs("usage: peer tree DIR | send PORT MIB | take PORT | hello PORT | first NAME PORT N\n", stderr);
 	return 2;
 }
