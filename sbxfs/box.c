@@ -32,6 +32,8 @@ struct boxes {
 	pthread_mutex_t lock;
 	struct slot slots[SLOTS];
 	struct slot all;
+	json_t *heard; /* the last news, and the number that it got */
+	uint64_t heard_gen;
 };
 
 int boxes_new(struct boxes **ret)
@@ -50,6 +52,7 @@ void boxes_free(struct boxes *b)
 	for (size_t n = 0; n < SLOTS; n++)
 		json_decref(b->slots[n].obj);
 	json_decref(b->all.obj);
+	json_decref(b->heard);
 	pthread_mutex_destroy(&b->lock);
 	free(b);
 }
@@ -89,16 +92,22 @@ static json_t *slot_take(struct req *q, struct slot *s, const char *ref, uint64_
 	return obj;
 }
 
-static void slot_put(struct req *q, struct slot *s, const char *ref, json_t *obj, struct stamp stamp)
+/* The lock is held. */
+static void slot_fill(struct slot *s, const char *ref, json_t *obj, struct stamp stamp)
 {
-	struct boxes *b = q->m->boxes;
-
-	pthread_mutex_lock(&b->lock);
 	json_decref(s->obj);
 	s->obj = json_incref(obj);
 	(void)snprintf(s->ref, sizeof(s->ref), "%s", ref);
 	s->at_ms = now_ms();
 	s->stamp = stamp;
+}
+
+static void slot_put(struct req *q, struct slot *s, const char *ref, json_t *obj, struct stamp stamp)
+{
+	struct boxes *b = q->m->boxes;
+
+	pthread_mutex_lock(&b->lock);
+	slot_fill(s, ref, obj, stamp);
 	pthread_mutex_unlock(&b->lock);
 }
 
@@ -241,16 +250,20 @@ int record_get(struct req *q, char *path, json_t **ret)
 }
 
 /* The answer to a change is the record as it was then: nobody need ask for it, unless something else was
- * heard of meanwhile. */
+ * heard of meanwhile. The news of the change itself may well come before its answer. */
 static void box_learn(struct req *q, const char *id, json_t *o, struct stamp stamp)
 {
 	struct boxes *b = q->m->boxes;
 
 	if (strcmp(box_id(o), id) != 0)
 		return;
-	slot_put(q, slot_of(b, id), id, o, stamp);
+	pthread_mutex_lock(&b->lock);
+	if (b->heard && b->heard_gen == atomic_load(&q->m->list_gen) && json_equal(b->heard, o))
+		stamp.list_gen = b->heard_gen;
+	slot_fill(slot_of(b, id), id, o, stamp);
 	if (box_name(o)[0])
-		slot_put(q, slot_of(b, box_name(o)), box_name(o), o, stamp);
+		slot_fill(slot_of(b, box_name(o)), box_name(o), o, stamp);
+	pthread_mutex_unlock(&b->lock);
 }
 
 int box_patch(struct req *q, const char *id, json_t *body)
@@ -265,21 +278,28 @@ int box_patch(struct req *q, const char *id, json_t *body)
 		mount_touch(q->m);
 		stamp.gen++; /* by this change alone */
 		box_learn(q, id, now, stamp);
+		q->learned++;
 	}
 	json_decref(now);
 	return rc;
 }
 
-bool box_is_known(struct mount *m, const json_t *o)
+bool box_heard(struct mount *m, json_t *o)
 {
-	const struct slot *s = slot_of(m->boxes, box_id(o));
-	bool same;
+	struct boxes *b = m->boxes;
+	const struct slot *s = slot_of(b, box_id(o));
+	bool news;
 
-	pthread_mutex_lock(&m->boxes->lock);
-	same = s->obj && !strcmp(s->ref, box_id(o)) && is_current(m, s) &&
-		now_ms() - s->at_ms < WATCHED_MS && json_equal(s->obj, o);
-	pthread_mutex_unlock(&m->boxes->lock);
-	return same;
+	pthread_mutex_lock(&b->lock);
+	news = !s->obj || strcmp(s->ref, box_id(o)) != 0 || !is_current(m, s) ||
+		now_ms() - s->at_ms >= WATCHED_MS || !json_equal(s->obj, o);
+	if (news && atomic_load(&m->watched)) {
+		json_decref(b->heard);
+		b->heard = json_incref(o);
+		b->heard_gen = atomic_fetch_add(&m->list_gen, 1) + 1;
+	}
+	pthread_mutex_unlock(&b->lock);
+	return news;
 }
 
 void box_ended(struct mount *m, const char *id)

@@ -21,8 +21,8 @@ int record_get(struct req *q, char *path, json_t **ret);
 void box_ended(struct mount *m, const char *id);
 /* PATCH with a body that is taken. */
 int box_patch(struct req *q, const char *id, json_t *body);
-/* Is that record what is kept, and may be believed, already? */
-bool box_is_known(struct mount *m, const json_t *o);
+/* The list's watch told of that record. False: it is what is kept, and believed, already. */
+bool box_heard(struct mount *m, json_t *o);
 
 /* Members of an object, checked; "" when absent or not fit. */
 const char *box_id(const json_t *o);

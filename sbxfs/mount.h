@@ -151,6 +151,7 @@ struct req {
 	bool acts;    /* changes something: counts as use of the sandbox */
 	bool uses;    /* only looks, but at something that is there for that: counts, too */
 	bool patient; /* may last by design: no deadline, ends at once when interrupted */
+	unsigned changes, learned; /* sent to the server; of these: the answer is what there is to know */
 	bool aside;   /* nobody waits for it: its failure does not make the mount "down" */
 	const atomic_bool *stop; /* when given and true, the request is given up */
 	const char *op;

@@ -174,6 +174,7 @@ int remote_send(struct req *q, const char *method, char *path, struct sbx_reques
 		r->timeout_ms = mount_patience(m, r->timeout_ms);
 	memset(&q->err, 0, sizeof(q->err));
 	memset(ret, 0, sizeof(*ret));
+	q->changes += strcmp(method, "GET") != 0;
 	atomic_fetch_add(&m->stats.requests, 1);
 	clock_gettime(CLOCK_MONOTONIC, &t0);
 	rc = sbx_call(m->sbx, r, ret, &q->err);

@@ -237,6 +237,12 @@ static ssize_t write_kind(struct work *w)
 	return write_value(w, &s);
 }
 
+/* What the write did has told what it changed, and nothing else did. */
+static bool is_told(const struct req *q)
+{
+	return q->changes && q->learned == q->changes;
+}
+
 static void do_write(void *arg)
 {
 	struct work *w = arg;
@@ -256,7 +262,7 @@ static void do_write(void *arg)
 		h->failed = true;
 	h->writer = w->q.pid;
 	pthread_mutex_unlock(&h->lock);
-	if (w->i->node->id != N_PROC_STDIN)
+	if (w->i->node->id != N_PROC_STDIN && !is_told(&w->q))
 		mount_touch(w->q.m);
 	if (n < 0 || w->flush)
 		req_done(&w->q, n < 0 ? (int)n : 0);

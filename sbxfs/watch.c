@@ -50,6 +50,13 @@ int watch_new(struct mount *m, struct watch **ret)
 	return 0;
 }
 
+static void told(struct mount *m, const char *id, bool lives)
+{
+	belief_end(m);
+	if (id && !lives)
+		ports_forget_box(m, id);
+}
+
 void watch_line(struct mount *m, const char *line, size_t len)
 {
 	const char *op, *id;
@@ -65,14 +72,13 @@ void watch_line(struct mount *m, const char *line, size_t len)
 		atomic_fetch_add(&m->list_gen, 1);
 		atomic_store(&m->watched, true);
 		belief_end(m);
-	} else if (op && !strcmp(op, "put") && box && box_is_known(m, box)) {
-		; /* our own change comes back */
+	} else if (op && !strcmp(op, "put") && box) {
+		if (box_heard(m, box)) /* else our own change comes back */
+			told(m, id, box_is_live(box));
 	} else if (op && (!strcmp(op, "put") || !strcmp(op, "gone"))) {
 		if (atomic_load(&m->watched))
 			atomic_fetch_add(&m->list_gen, 1);
-		belief_end(m);
-		if (id && !box_is_live(box))
-			ports_forget_box(m, id);
+		told(m, id, false);
 	}
 	json_decref(o);
 }

@@ -72,6 +72,21 @@ setup() { fs_setup; }
 	rmdir "$M/d"
 }
 
+@test "a write into a control file is one request, and what it changed is asked for by nobody" {
+	local before i n=100 t=0
+	mkdir "$M/once"
+	: >"$M/once/labels/k"
+	# A record is believed for a second, which a busy machine may need for one round.
+	while [ "$n" -gt 30 ] && [ "$((t += 1))" -le 10 ]; do
+		before=$(jq .requests "$M/stats")
+		for i in $(seq 20); do echo "$i" >"$M/once/labels/k"; done
+		n=$(($(jq .requests "$M/stats") - before))
+	done
+	[ "$n" -le 30 ] || { echo "$n requests for 20 writes"; false; }
+	same "$(cat "$M/once/labels/k")" 20
+	rmdir "$M/once"
+}
+
 @test "labels that cannot be file names: what is listed can be read, and nothing else is meant" {
 	slashes=$(printf '%0200d' 0 | tr 0 /) wide=$(printf '%0127d' 0 | sed 's/0/ü/g') # 600 and 257 bytes as names
 	"$O/bin/sbx" api POST /v1/sandboxes "$(jq -cn --arg s "$slashes" --arg w "$wide/" \
