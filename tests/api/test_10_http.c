@@ -419,6 +419,10 @@ static void one_sandbox_cannot_take_every_connection(void **state)
 	rig_refuses(r, "GET", rig_path("/v1/sandboxes/%s", id), NULL, 503, "unavailable");
 	v = rig_json(r, "GET", "/v1/sandboxes", NULL, 200);
 	json_decref(v);
+	/* What ends something comes through. */
+	rig_refuses(r, "POST", rig_path("/v1/sandboxes/%s/processes/9/signal", id),
+		"{\"signal\":\"HUP\"}", 404, "not_found");
+	json_decref(rig_json(r, "DELETE", rig_path("/v1/sandboxes/%s", id), NULL, 204));
 	for (int i = 0; i < 128; i++)
 		close(fds[i]);
 	for (int tries = 0;; tries++) { /* the server notices each that has left */
