@@ -12,7 +12,7 @@
 #define YOUNG_MS 200
 #define CLOSE_MS 50    /* lookups this close together ... */
 #define CLOSE_COUNT 8  /* ... and this many of them are a walk */
-#define FAR_US 3000    /* where each question takes so long, the second one is enough, or the first of a walk */
+#define FAR_US 3000    /* where each question takes so long, the second is enough; of a walk, the first */
 #define FAR_MS 1000
 #define WALK_MS 2000
 
