@@ -30,6 +30,7 @@ struct core {
 	struct backend *backend;
 	const struct server_policy *policy;
 	int run_dirfd;            /* <state>/run */
+	unsigned spare_dirs;      /* atomic; sandbox.c */
 	char node_id[NAME_MAX_LEN + 1];
 	struct strmap node_labels;
 	double capacity_cpus;
@@ -94,6 +95,9 @@ uint64_t sandbox_save(struct sandbox *s, bool durable);
 uint64_t sandbox_save_awaited(struct sandbox *s);
 /* The other way: fills a new sandbox; -1 when the record cannot be understood. */
 int sandbox_load(struct core *c, const struct store_sandbox *r, struct sandbox **ret);
+/* Folders of run/ that wait for their sandbox, made while nobody waits; any thread. */
+#define RUN_SPARE ".spare"
+void core_spare_dirs(struct core *c);
 /* Makes and opens run/<id>; -1 with errno. */
 int sandbox_make_run_dir(struct sandbox *s);
 /* Removes what lies in run/<id>: all, or all but the processes' spools. False: nothing is left. */

@@ -147,6 +147,7 @@ static bool clean_up(struct sandbox *s, bool destroy, bool again)
 	if (!sandbox_clean_run_dir(s, false))
 		close_run_dir(s);
 	lifetime_forget(c);
+	core_spare_dirs(c);
 	return done;
 }
 
@@ -360,6 +361,7 @@ static void tick(struct core *c)
 	size_t n;
 
 	look_at_disk(c);
+	core_spare_dirs(c);
 	if (registry_all(&c->reg, &all, &n) < 0)
 		return;
 	for (size_t i = 0; i < n; i++) {

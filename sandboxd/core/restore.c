@@ -197,6 +197,8 @@ static void clean_run_folders(struct core *c)
 	}
 	while ((d = readdir(dir))) {
 		struct sandbox *s, *stub;
+		if (!strncmp(d->d_name, RUN_SPARE, strlen(RUN_SPARE)))
+			unlinkat(c->run_dirfd, d->d_name, AT_REMOVEDIR);
 		if (!id_is_sandbox(d->d_name))
 			continue;
 		s = registry_find(&c->reg, d->d_name);

@@ -311,9 +311,47 @@ int sandbox_load(struct core *c, const struct store_sandbox *r, struct sandbox *
 	return 0;
 }
 
+/* A folder costs four times its renaming, since each of them is put into a group of blocks of its own. So some
+ * lie ready, as run/.spare<n>; a bit of core.spare_dirs says which. Never one that was in use: somebody may
+ * still hold it open. */
+#define SPARE_DIRS 4
+
+static void spare_name(char name[16], unsigned n)
+{
+	snprintf(name, 16, RUN_SPARE "%u", n);
+}
+
+void core_spare_dirs(struct core *c)
+{
+	unsigned there = __atomic_load_n(&c->spare_dirs, __ATOMIC_ACQUIRE);
+	char name[16];
+
+	for (unsigned n = 0; n < SPARE_DIRS; n++) {
+		spare_name(name, n);
+		/* EEXIST: another thread is at it */
+		if (!(there & 1u << n) && mkdirat(c->run_dirfd, name, 0700) == 0)
+			__atomic_fetch_or(&c->spare_dirs, 1u << n, __ATOMIC_RELEASE);
+	}
+}
+
+static bool take_spare_dir(struct core *c, const char *id)
+{
+	char name[16];
+
+	for (unsigned n = 0; n < SPARE_DIRS; n++) {
+		if (!(__atomic_load_n(&c->spare_dirs, __ATOMIC_RELAXED) & 1u << n) ||
+			!(__atomic_fetch_and(&c->spare_dirs, ~(1u << n), __ATOMIC_ACQUIRE) & 1u << n))
+			continue;
+		spare_name(name, n);
+		if (renameat2(c->run_dirfd, name, c->run_dirfd, id, RENAME_NOREPLACE) == 0)
+			return true;
+	}
+	return false;
+}
+
 int sandbox_make_run_dir(struct sandbox *s)
 {
-	if (mkdirat(s->core->run_dirfd, s->id, 0700) < 0)
+	if (!take_spare_dir(s->core, s->id) && mkdirat(s->core->run_dirfd, s->id, 0700) < 0)
 		return -1;
 	s->run_dirfd =
 		openat(s->core->run_dirfd, s->id, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);

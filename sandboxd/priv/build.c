@@ -304,7 +304,8 @@ static int make_groups(struct builder *b)
 	int r;
 
 	box_group(name, b->block);
-	if (cg_make(&b->env->cg, name, box_shim_uid(b->block), &b->cg, &b->fail) < 0)
+	if (cg_make(&b->env->cg, name, box_shim_uid(b->block), &b->cg, &b->fail) < 0 ||
+		cg_limit(&b->env->cg, name, b->shape->memory_mb, &b->fail) < 0)
 		return -1;
 	r = cg_join_svc(&b->cg, 0);
 	return r < 0 ? fail_set(&b->fail, r, "enter the control group svc") : 0;

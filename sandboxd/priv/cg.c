@@ -35,22 +35,12 @@ static int64_t cpu_quota(int64_t milli)
 	return us < 1000 ? 1000 : us; /* the kernel's least */
 }
 
-static int limit_v2(int dir, const struct cg_limits *lim, struct fail *f)
+static int cpu_v2(int dir, int64_t milli, struct fail *f)
 {
-	int64_t bytes = lim->memory_mb << 20;
 	char got[64] = "", want[64];
-	int r = limit(dir, "memory.max", bytes, f);
+	int r;
 
-	if (r == 0 && faccessat(dir, "memory.swap.max", F_OK, 0) == 0)
-		r = limit(dir, "memory.swap.max", 0, f);
-	if (r == 0)
-		r = limit(dir, "memory.high", (bytes / 100 * 95) & ~(int64_t)4095, f);
-	if (r == 0)
-		r = limit(dir, "pids.max", lim->pids, f);
-	if (r < 0)
-		return r;
-	snprintf(
-		want, sizeof(want), "%lld %d", (long long)cpu_quota(lim->cpu_milli), CPU_PERIOD_US);
+	snprintf(want, sizeof(want), "%lld %d", (long long)cpu_quota(milli), CPU_PERIOD_US);
 	r = file_write(dir, "cpu.max", "%s", want);
 	if (r == 0)
 		r = file_read(dir, "cpu.max", got, sizeof(got));
@@ -59,15 +49,25 @@ static int limit_v2(int dir, const struct cg_limits *lim, struct fail *f)
 	return 0;
 }
 
-static int limit_v1(enum cg_ctrl c, int dir, const struct cg_limits *lim, struct fail *f)
+static int limit_v2(int dir, int64_t bytes, struct fail *f)
 {
-	int64_t bytes = lim->memory_mb << 20;
+	int r = limit(dir, "memory.max", bytes, f);
+
+	if (r == 0 && faccessat(dir, "memory.swap.max", F_OK, 0) == 0)
+		r = limit(dir, "memory.swap.max", 0, f);
+	if (r == 0)
+		r = limit(dir, "memory.high", (bytes / 100 * 95) & ~(int64_t)4095, f);
+	if (r == 0)
+		r = limit(dir, "pids.max", CG_PIDS_DEFAULT, f);
+	return r;
+}
+
+static int limit_v1(enum cg_ctrl c, int dir, int64_t bytes, struct fail *f)
+{
 	int r = 0;
 
 	if (c == CG_PIDS)
-		return limit(dir, "pids.max", lim->pids, f);
-	if (c == CG_CPU)
-		return limit(dir, "cpu.cfs_quota_us", cpu_quota(lim->cpu_milli), f);
+		return limit(dir, "pids.max", CG_PIDS_DEFAULT, f);
 	if (c == CG_MEMORY) {
 		r = limit(dir, "memory.limit_in_bytes", bytes, f);
 		if (r == 0 && faccessat(dir, "memory.memsw.limit_in_bytes", F_OK, 0) == 0)
@@ -149,22 +149,41 @@ int cg_make(
 	return r;
 }
 
-int cg_limit(const struct cg *cg, const char *name, const struct cg_limits *lim, struct fail *f)
+static int guest_dir(const struct cg *cg, const char *name)
 {
 	char path[64];
+
+	snprintf(path, sizeof(path), "%s/guest", name);
+	return open_below(cg->base2, path, O_RDONLY | O_DIRECTORY, 0);
+}
+
+int cg_limit(const struct cg *cg, const char *name, int64_t memory_mb, struct fail *f)
+{
 	int r = 0;
 
 	for (int c = 0; c < CG_CTRLS && r == 0; c++) {
 		if (cg->base1[c] < 0)
 			continue;
 		_cleanup_close_ int dir = open_below(cg->base1[c], name, O_RDONLY | O_DIRECTORY, 0);
-		r = dir < 0 ? fail_set(f, dir, "open control group") : limit_v1(c, dir, lim, f);
+		r = dir < 0 ? fail_set(f, dir, "open control group")
+			    : limit_v1(c, dir, memory_mb << 20, f);
 	}
 	if (r < 0 || cg->mode != CG_V2)
 		return r;
-	snprintf(path, sizeof(path), "%s/guest", name);
-	_cleanup_close_ int dir = open_below(cg->base2, path, O_RDONLY | O_DIRECTORY, 0);
-	return dir < 0 ? fail_set(f, dir, "open control group") : limit_v2(dir, lim, f);
+	_cleanup_close_ int dir = guest_dir(cg, name);
+	return dir < 0 ? fail_set(f, dir, "open control group") : limit_v2(dir, memory_mb << 20, f);
+}
+
+int cg_limit_cpu(const struct cg *cg, const char *name, int64_t milli, struct fail *f)
+{
+	bool v2 = cg->mode == CG_V2;
+	_cleanup_close_ int dir =
+		v2 ? guest_dir(cg, name)
+		   : open_below(cg->base1[CG_CPU], name, O_RDONLY | O_DIRECTORY, 0);
+
+	if (dir < 0)
+		return fail_set(f, dir, "open control group");
+	return v2 ? cpu_v2(dir, milli, f) : limit(dir, "cpu.cfs_quota_us", cpu_quota(milli), f);
 }
 
 void cg_box_close(struct cg_box *box)

@@ -37,9 +37,6 @@ struct cg {
 		.mode = CG_NONE, .base2 = -1, .base1 = { -1, -1, -1, -1, -1 }                          \
 	}
 
-struct cg_limits {
-	int64_t memory_mb, cpu_milli, pids;
-};
 /* Descriptors of one sandbox's groups: who joins writes "0" or a pid to these cgroup.procs files.
  */
 struct cg_box {
@@ -61,8 +58,10 @@ int cg_open(struct cg *cg, const char *state_dir, struct fail *f);
 /* Makes the groups called `name`, still without limits. */
 int cg_make(
 	const struct cg *cg, const char *name, uid_t shim_uid, struct cg_box *box, struct fail *f);
-/* Writes every limit and reads it back; before the first guest process. */
-int cg_limit(const struct cg *cg, const char *name, const struct cg_limits *lim, struct fail *f);
+/* Write limits and read them back. Memory and processes: before the first guest process; processor time, in
+ * thousandths of a processor: when it is known for whom. */
+int cg_limit(const struct cg *cg, const char *name, int64_t memory_mb, struct fail *f);
+int cg_limit_cpu(const struct cg *cg, const char *name, int64_t milli, struct fail *f);
 void cg_box_close(struct cg_box *box);
 /* pid 0 is the caller. On v1 the broker's children are in svc from birth. */
 int cg_join_svc(const struct cg_box *box, pid_t pid);

@@ -37,14 +37,14 @@ static int write_record(const struct build_env *env, const struct claim *c,
 	return r < 0 ? fail_set(f, r, "name the area") : 0;
 }
 
-static int set_limits(
+/* The others are the shape's, and there since it was built. */
+static int set_cpu(
 	const struct build_env *env, const struct claim *c, uint32_t block, struct fail *f)
 {
-	struct cg_limits lim = { c->memory_mb, c->cpu_milli, CG_PIDS_DEFAULT };
 	char group[BOX_NAME_MAX];
 
 	box_group(group, block);
-	return cg_limit(&env->cg, group, &lim, f);
+	return cg_limit_cpu(&env->cg, group, c->cpu_milli, f);
 }
 
 static int set_hostname(const struct build_env *env, const char *name, int uts, struct fail *f)
@@ -99,7 +99,7 @@ int claim(const struct build_env *env, const struct claim *c, const struct claim
 	int r = write_record(env, c, from, f);
 
 	if (r == 0)
-		r = set_limits(env, c, from->block, f);
+		r = set_cpu(env, c, from->block, f);
 	if (r == 0)
 		r = set_hostname(env, c->hostname, from->fds[BUILD_FD_UTS], f);
 	if (r == 0)

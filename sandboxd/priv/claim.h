@@ -9,7 +9,7 @@ struct claim {
 	char id[PRIV_ID_MAX], hostname[PRIV_HOST_MAX];
 	uint8_t secret[16];
 	uint64_t generation;
-	int64_t cpu_milli, memory_mb, disk_mb;
+	int64_t cpu_milli, disk_mb;
 	bool volumes; /* some that it may write */
 };
 struct claim_from {

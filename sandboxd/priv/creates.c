@@ -348,7 +348,6 @@ static void fill(struct job *j, const struct priv_req *q)
 	memcpy(j->claim.secret, q->secret, sizeof(j->claim.secret));
 	j->claim.generation = q->generation;
 	j->claim.cpu_milli = q->cpu_milli;
-	j->claim.memory_mb = q->memory_mb;
 	j->claim.disk_mb = q->disk_mb;
 	for (uint32_t i = 0; i < q->nvolumes; i++)
 		j->claim.volumes |= !q->volumes[i].read_only;
