@@ -222,7 +222,7 @@ int claim(const struct build_env *env, const struct claim *c, const struct claim
 		.generation = c->generation, .shim_pid = from->shim_pid };
 
 	promise(name_is_id(c->id, sizeof(c->id)) && name_is_host(c->hostname, sizeof(c->hostname)));
-	promise(from->block < BOX_BLOCKS && c->cpu_milli > 0 && c->memory_mb > 0 && c->disk_mb > 0);
+	promise(from->block < BOX_BLOCKS && c->cpu_milli > 0 && c->disk_mb > 0);
 	promise(from->fds[BUILD_FD_BOOT] >= 0 && from->fds[BUILD_FD_LISTEN] >= 0 &&
 		from->fds[BUILD_FD_UTS] >= 0);
 	promise(faccessat(env->boxes, c->id, F_OK, 0) < 0);
