@@ -34,12 +34,13 @@ sandbox_runs() {
 @test "the server runs sandboxes, or says in one sentence why it cannot and leaves nothing" {
 	if start; then
 		sandbox_runs
+		echo "# it runs sandboxes" >&3
 		return
 	fi
 	rc=0
 	wait "$SRV" || rc=$?
 	SRV=
-	cat "$D/log"
+	sed 's/^/# /' "$D/log" >&3
 	[ "$rc" != 0 ] && [ "$rc" != 124 ] && [ "$rc" -lt 128 ]
 	grep -qE 'cannot run a sandbox|sbx-priv' "$D/log"
 	[ "$(wc -l <"$D/log")" -le 5 ]
@@ -51,7 +52,7 @@ sandbox_runs() {
 @test "sbx doctor agrees with the server" {
 	rc=0
 	"$O/bin/sbx" doctor >"$D/doctor" 2>&1 || rc=$?
-	cat "$D/doctor"
+	sed 's/^/# /' "$D/doctor" >&3
 	missing=$(grep -v ' server ' "$D/doctor" | grep -c '^MISSING' || true)
 	if start; then
 		[ "$missing" = 0 ]
