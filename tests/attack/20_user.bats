@@ -33,12 +33,12 @@ setup() {
 teardown_file() {
 	[ -n "${T:-}" ] || return 0
 	on u
-	for f in fspid fspid2; do
+	for f in fspid fspid2 fspid3 srvpid3 trappid; do
 		[ -s "$T/$f" ] || continue
-		kill "$(cat "$T/$f")"
+		kill "$(cat "$T/$f")" 2>/dev/null || continue
 		await 20 mount_gone "$(cat "$T/$f")" || kill -9 "$(cat "$T/$f")"
 	done
-	for m in "$M" "$T/m2"; do ! mountpoint -q "$m" || umount -l "$m"; done
+	for m in "$M" "$T/m2" "$T/m3"; do ! mountpoint -q "$m" || umount -l "$m"; done
 	attack_down
 }
 mount_gone() { ! kill -0 "$1" 2>/dev/null; }
@@ -193,8 +193,10 @@ shim() { od -An -td4 -j16 -N4 "$D/state/priv/boxes/$ID" | tr -d ' '; }
 
 @test "a runtime folder of his, in an environment that was kept, gets neither server nor client nor ports" {
 	mkdir -m 755 "$T/run" "$T/home" "$T/m3" && chown $STRANGER "$T/run"
-	stranger socat -u "UNIX-LISTEN:$T/run/sandboxd.sock" "CREATE:$T/run/caught" 3>&- &
-	trap_pid=$!
+	# Not by the function: what is started in the background has to be the process that $! names.
+	setpriv --reuid $STRANGER --regid $STRANGER --clear-groups -- \
+		socat -u "UNIX-LISTEN:$T/run/sandboxd.sock" "CREATE:$T/run/caught" 3>&- &
+	echo $! >"$T/trappid"
 	await 20 test -S "$T/run/sandboxd.sock"
 	kept=(env -u SBX_ENDPOINT "XDG_RUNTIME_DIR=$T/run" "HOME=$T/home")
 	out=$("${kept[@]}" "$O/bin/sbx" ls 2>&1) && false
@@ -202,13 +204,15 @@ shim() { od -An -td4 -j16 -N4 "$D/state/priv/boxes/$ID" | tr -d ' '; }
 	mkdir -m 700 "$T/home/state"
 	"${kept[@]}" "$O/bin/sandboxd" --libexec-dir "$O/bin" --state-dir "$T/home/state" --image-dir "$T/images" >>"$T/homelog" 2>&1 3>&- &
 	local srv=$!
+	echo $srv >"$T/srvpid3"
 	await 60 test -S "$T/home/.config/sandbox/sandboxd.sock"
 	"${kept[@]}" "$O/bin/sbxfs" -f -o "token_file=$T/keys/token,endpoint=unix://$D/sock" "$T/m3" >>"$T/fslog" 2>&1 3>&- &
 	local fs=$!
+	echo $fs >"$T/fspid3"
 	await 20 mountpoint -q "$T/m3"
 	mkdir "$T/m3/box/ports/7778"
 	s=$(readlink "$T/m3/box/ports/7778/socket")
-	kill $fs $srv $trap_pid || true
+	kill $fs $srv "$(cat "$T/trappid")" || true
 	await 30 mount_gone $fs
 	await 60 mount_gone $srv
 	[[ $s != "$T/run"* ]]
