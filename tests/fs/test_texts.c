@@ -76,7 +76,7 @@ static void shown_text_is_safe_for_a_terminal(void **state)
 
 	(void)state;
 	txt_safe(&t, "\x1b]0;x\x07\xc2\x9b\x7f \xc3\xbc", 100);
-	assert_string_equal(t.p, "\\x1b]0;x\\x07\\x9b\\x7f \xc3\xbc");
+	assert_string_equal(t.p, "\\x1b]0;x\\x07\\xc2\\x9b\\x7f \xc3\xbc");
 	txt_fini(&t);
 	txt_json(&t, o);
 	for (size_t n = 0; n + 1 < t.len; n++) {

@@ -45,10 +45,15 @@ class Terminal:
     def type(self, text):
         os.write(self.fd, text.encode())
 
-    def end(self):
+    def end(self, key=""):
+        """key: typed again until it helps; what comes with an interrupt may be thrown away with it."""
         end = time.time() + PATIENCE
         while os.waitpid(self.pid, os.WNOHANG)[0] == 0:
             assert time.time() < end, "it does not end"
+            try:
+                self.type(key)
+            except OSError:
+                pass
             if select.select([self.fd], [], [], 0.05)[0]:
                 try:
                     os.read(self.fd, 65536)
@@ -77,8 +82,7 @@ def follow(name, *argv):
         inside(f"echo {word}{argv[0]} >> {name}")
         t.until(word + argv[0])
     t.type("\x03")
-    t.type("q")
-    t.end()
+    t.end("q")
 
 
 class Watch:
