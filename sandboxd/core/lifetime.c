@@ -135,18 +135,19 @@ static bool clean_up(struct sandbox *s, bool destroy, bool again)
 	pthread_mutex_lock(&s->lock);
 	ended = s->ended;
 	pthread_mutex_unlock(&s->lock);
-	if (ended && done)
-		sandbox_drop_chain(s);
-	if (again)
-		return done;
-	if (!done)
+	if (!again && !done)
 		log_error("what is left of a sandbox could not be removed, and is tried again"
 			  " id=%s reason=\"%s\"",
 			s->id, e.msg);
-	lifetime_free_guest(s);
-	if (!sandbox_clean_run_dir(s, false))
-		close_run_dir(s);
-	lifetime_forget(c);
+	if (!again)
+		lifetime_free_guest(s);
+	/* A backend may know by what lies in the run folder whom it has to end. */
+	if (ended && done) {
+		sandbox_drop_chain(s);
+		if (!sandbox_clean_run_dir(s, false))
+			close_run_dir(s);
+		lifetime_forget(c);
+	}
 	core_spare_dirs(c);
 	return done;
 }

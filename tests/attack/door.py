@@ -222,8 +222,10 @@ def rows():
     yield "a WebSocket of a page", b"GET /v1/sandboxes/x/tunnel?port=1 HTTP/1.1\r\n" + H + page + b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", FORBIDDEN
     yield "a rebound name", b"POST /v1/sandboxes HTTP/1.1\r\nHost: rebound.example\r\nOrigin: http://rebound.example\r\nSec-Fetch-Site: same-origin\r\n" + J + b"Content-Length: 2\r\n\r\n{}", FORBIDDEN
     # tokens
-    for token in (b"TOKE", b"TOKENN", b"token", b"TOKEN ", b" TOKEN", b"TOKEN,TOKEN", b"TOKEN\x00", b""):
+    for token in (b"TOKE", b"TOKENN", b"token", b"TOKEN x", b"TOKEN\x0b", b"TOKEN,TOKEN", b"TOKEN\x00", b""):
         yield f"token {token!r}", GET + H + b"Authorization: Bearer " + token + b"\r\n\r\n", [[401], [400]]
+    # blanks around a value are no part of it (RFC 9110, 5.5)
+    yield "a token between blanks", GET + H + b"Authorization:  Bearer TOKEN \t\r\n\r\n", [[200]]
     for name in (b"Proxy-Authorization: Bearer TOKEN", b"Cookie: token=TOKEN", b"X-Token: TOKEN", b"Authorization: Basic TOKEN"):
         yield f"token in {name!r}", GET + H + name + b"\r\n\r\n", [[401]]
     yield "two tokens", GET + H + A + b"Authorization: Bearer x\r\n\r\n", [[401], [400]]
