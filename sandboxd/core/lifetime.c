@@ -225,6 +225,8 @@ int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e)
 	if (step == END_NOW) {
 		bool was_running = s->state == SBX_RUNNING;
 		s->state = SBX_TERMINATED;
+		/* before its name is free: a listing must not show two that have it */
+		sandbox_changed(s);
 		registry_end(&s->core->reg, s, was_running);
 		proc_sandbox_ended(s);
 		/* As early as can be: the guest dies on another processor while the rest goes on. */
@@ -241,7 +243,6 @@ int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e)
 		shutdown_guest(s);
 		pthread_mutex_lock(&s->lock);
 		ticket = store_end_awaited(s->core->store, s->id, SBX_TERMINATED);
-		sandbox_changed(s);
 	}
 	pthread_cond_broadcast(&s->changed);
 	while (step == END_WAIT_CREATE && s->state == SBX_PENDING)

@@ -57,7 +57,11 @@ static void it_fills_and_counts_and_nobody_sees_it(void **state)
 	(void)state;
 	wait_full();
 	node = rig_json(rig, "GET", "/v1/node", NULL, 200);
-	assert_true(amount(node, "capacity", "cpus") - amount(node, "free", "cpus") == SIZE * 0.5);
+	/* what is given away may be more than a small machine has; free is never below 0 */
+	assert_true(amount(node, "free", "cpus") ==
+		    (amount(node, "capacity", "cpus") > SIZE * 0.5
+				    ? amount(node, "capacity", "cpus") - SIZE * 0.5
+				    : 0));
 	assert_true(amount(node, "capacity", "memory_mb") - amount(node, "free", "memory_mb") ==
 		    SIZE * 192);
 	assert_true(amount(node, "capacity", "disk_mb") - amount(node, "free", "disk_mb") ==
