@@ -206,6 +206,7 @@ static int end_runtime(struct sandbox *s, struct backend_grip *grip, uint64_t ti
 		rc = c->ops->destroy(c->backend, s->id, e);
 	fault_point("end-recorded");
 	note_end(s, rc == 0);
+	core_changed(c);
 	queue_clean_up(s, grip, gone);
 	if (rc < 0)
 		log_error(
@@ -225,8 +226,9 @@ int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e)
 	if (step == END_NOW) {
 		bool was_running = s->state == SBX_RUNNING;
 		s->state = SBX_TERMINATED;
-		/* before its name is free: a listing must not show two that have it */
-		sandbox_changed(s);
+		/* Before its name is free: a listing must not show two that have it. Who follows the list is
+		 * woken later, and does not take the processor from the end. */
+		sandbox_outdated(s);
 		registry_end(&s->core->reg, s, was_running);
 		proc_sandbox_ended(s);
 		/* As early as can be: the guest dies on another processor while the rest goes on. */

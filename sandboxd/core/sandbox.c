@@ -133,9 +133,14 @@ void sandbox_unref(struct sandbox *s)
 		sandbox_free(s);
 }
 
-void sandbox_changed(struct sandbox *s)
+void sandbox_outdated(struct sandbox *s)
 {
 	__atomic_add_fetch(&s->version, 1, __ATOMIC_RELEASE);
+}
+
+void sandbox_changed(struct sandbox *s)
+{
+	sandbox_outdated(s);
 	core_changed(s->core);
 }
 

@@ -149,6 +149,8 @@ void sandbox_leave(struct sandbox *s, bool use);
 void sandbox_shim_gone(struct sandbox *s);
 /* Marks a change of what sandbox_json shows and wakes those who watch the list. Any thread, any lock. */
 void sandbox_changed(struct sandbox *s);
+/* The same without waking who follows the list: core_changed has to come. */
+void sandbox_outdated(struct sandbox *s);
 /* An open stream counts as use for as long (29.2, 9), if the sandbox runs when it is opened; it neither
  * needs it to run nor wakes it. hold's answer goes to release. */
 bool sandbox_hold(struct sandbox *s, bool use);
