@@ -96,10 +96,10 @@ struct backend_ops {
 	/* Kills everything of a sandbox, whatever is left of it; idempotent. Returns when no guest
 	 * process runs any more; disk and namespaces go in the background. */
 	int (*destroy)(struct backend *b, const char *id, struct err *e);
-	/* Is the runtime of this record still there (pid, start time, cgroup)? */
-	bool (*alive)(struct backend *b, const char *id, uint64_t generation);
-	/* NULL, or fetches the grip of one that is. It may come without descriptors. */
-	struct backend_grip (*grip)(struct backend *b, const char *id, uint64_t generation);
+	/* Is the runtime of this record still there (pid, start time, cgroup)? *grip: NULL, or what is had of one
+	 * that is, the caller's to close; without descriptors else. */
+	bool (*alive)(struct backend *b, const char *id, uint64_t generation,
+		struct backend_grip *grip);
 	/* Start-up: ends and removes everything whose id is not in keep[]. */
 	int (*sweep)(struct backend *b, const char *const *keep, size_t n, struct err *e);
 	/* Only where there is no layer_import: the backend knows its images itself. not_found. */

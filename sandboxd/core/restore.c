@@ -98,11 +98,7 @@ static bool may_be_alive(const struct item *it)
 		log_warn("a sandbox ends because its network is not allowed any more id=%s", s->id);
 		return false;
 	}
-	if (!c->ops->alive(c->backend, s->id, s->generation))
-		return false;
-	if (c->ops->grip)
-		s->grip = c->ops->grip(c->backend, s->id, s->generation);
-	return true;
+	return c->ops->alive(c->backend, s->id, s->generation, &s->grip);
 }
 
 static void keep_as_ended(struct restore *re, struct sandbox *s, bool was_live)

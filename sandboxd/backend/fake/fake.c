@@ -128,11 +128,14 @@ static int fake_destroy(struct backend *b, const char *id, struct err *e)
 	return sys < 0 ? err_sys(e, -sys, "folder of sandbox %s", id) : 0;
 }
 
-static bool fake_alive(struct backend *b, const char *id, uint64_t generation)
+static bool fake_alive(
+	struct backend *b, const char *id, uint64_t generation, struct backend_grip *grip)
 {
 	_cleanup_close_ int run = open_of(b, "run", id);
 	struct fake_run r;
 
+	if (grip)
+		*grip = BACKEND_GRIP_NULL;
 	return run >= 0 && fake_run_read(run, &r) && r.generation == generation && fake_runs(&r);
 }
 

@@ -233,24 +233,23 @@ static int linux_egress_add(struct backend *b, const char *id,
 	return rc;
 }
 
-static bool linux_alive(struct backend *b, const char *id, uint64_t generation)
-{
-	return ask_id(b, PRIV_ALIVE, id, generation, SHORT_MS, NULL) == 0;
-}
-
-/* With the answer that it is alive comes the grip. */
-static struct backend_grip linux_grip(struct backend *b, const char *id, uint64_t generation)
+static bool linux_alive(
+	struct backend *b, const char *id, uint64_t generation, struct backend_grip *grip)
 {
 	struct priv_req q = { .op = PRIV_ALIVE, .generation = generation };
-	struct backend_grip grip = BACKEND_GRIP_NULL;
+	struct backend_grip got = BACKEND_GRIP_NULL;
 	struct ask_call c;
+	bool alive = false;
 
-	if (snprintf(q.id, sizeof(q.id), "%s", id) >= (int)sizeof(q.id))
-		return grip;
-	ask_begin(b->ask, &q, -1, &c);
-	if (end_with_grip(b, &c, SHORT_MS, NULL, &grip, NULL) < 0)
-		backend_grip_close(&grip);
-	return grip;
+	if (snprintf(q.id, sizeof(q.id), "%s", id) < (int)sizeof(q.id)) {
+		ask_begin(b->ask, &q, -1, &c);
+		alive = end_with_grip(b, &c, SHORT_MS, NULL, &got, NULL) == 0;
+	}
+	if (!alive || !grip)
+		backend_grip_close(&got);
+	if (grip)
+		*grip = got;
+	return alive;
 }
 
 static int linux_sweep(struct backend *b, const char *const *keep, size_t n, struct err *e)
@@ -319,7 +318,6 @@ const struct backend_ops linux_backend = {
 	.freeze = linux_freeze,
 	.egress_add = linux_egress_add,
 	.alive = linux_alive,
-	.grip = linux_grip,
 	.sweep = linux_sweep,
 	.layer_import = linux_layer_import,
 	.expect = linux_expect,
