@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "common/sys/spin.h"
 
+#include "common/sys/clock.h"
+
 #include <sched.h>
-#include <time.h>
 
 #define FIRST_US 15
 #define TAKEN_US 500 /* nobody whose answer is waited for keeps the processor so long */
@@ -11,14 +12,6 @@
 
 /* Somebody else wants the processors; atomic. */
 static int64_t rest_us, resting_us; /* how long nobody looks then; until when */
-
-static int64_t now_us(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
-}
 
 /* On a single processor whoever looks keeps the other from running. 0: not known yet. */
 static bool alone(void)
@@ -46,7 +39,7 @@ static void taken(int64_t now)
 
 void spin_begin(struct spin *s)
 {
-	s->began_us = s->looked_us = now_us();
+	s->began_us = s->looked_us = clock_mono_us();
 }
 
 bool spin_goes_on(struct spin *s)
@@ -57,7 +50,7 @@ bool spin_goes_on(struct spin *s)
 		s->began_us < __atomic_load_n(&resting_us, __ATOMIC_RELAXED))
 		return false;
 	(void)sched_yield();
-	now = now_us();
+	now = clock_mono_us();
 	if (now - s->looked_us > TAKEN_US)
 		taken(now);
 	s->looked_us = now;
@@ -66,7 +59,7 @@ bool spin_goes_on(struct spin *s)
 
 void spin_end(struct spin *s)
 {
-	int64_t took = now_us() - s->began_us;
+	int64_t took = clock_mono_us() - s->began_us;
 
 	if (took > SPIN_US)
 		s->window_us = took > SPIN_US * 4 ? 0 : s->window_us / 2;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "sandboxd/backend/backend.h"
 
+#include "common/sys/clock.h"
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
 
@@ -8,7 +9,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define GONE_SOON_US 300
@@ -49,26 +49,18 @@ static int populated(int events)
 	return n >= 11 && memcmp(buf, "populated 0", 11) == 0 ? 0 : 1;
 }
 
-static int64_t now_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
-
 /* A killed guest is gone in a fifth of a millisecond, as a rule, and to sleep for less than that costs as
  * much again where the processor halts meanwhile. So it is first asked again and again, and the processor
  * offered to whoever wants it, which may be the guest that is to die. Reading also says which change has
  * been seen, so it comes before each wait. */
 bool backend_grip_gone(const struct backend_grip *g, int timeout_ms)
 {
-	int64_t start = now_us(), end = start + (int64_t)timeout_ms * 1000, now;
+	int64_t start = clock_mono_us(), end = start + (int64_t)timeout_ms * 1000, now;
 	int r;
 
 	if (g->kill < 0 || g->events < 0)
 		return false;
-	while ((r = populated(g->events)) > 0 && (now = now_us()) < end)
+	while ((r = populated(g->events)) > 0 && (now = clock_mono_us()) < end)
 		if (now < start + GONE_SOON_US)
 			(void)sched_yield();
 		else

@@ -3,12 +3,12 @@
  * after the other, without waking anybody, and looks for the next one for a moment before it
  * sleeps. Before what may take long it lets other threads read on; so several are under way, and
  * answers go out as they are ready, whole, under the lock `send`. */
+#include "common/sys/clock.h"
 #include "sandboxd/worker/state.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <sys/epoll.h>
-#include <time.h>
 
 #define LARGE       (256 * 1024)
 #define AT_ONCE     64 /* quick requests that one thread serves in a row */
@@ -87,14 +87,6 @@ static void hold_changes(struct worker *w, struct stream *s, bool hold)
 		(void)wait_for(w, EPOLL_CTL_MOD, ino, EVENT_CHANGES, s);
 }
 
-static int64_t now_us(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
-}
-
 /* *ret_reads: the caller is still the one that reads. The first ordered request that waits lets
  * others pass; a second one does not, or all threads of the stream would wait for one handle. */
 static struct turn *wait_turn(
@@ -169,12 +161,12 @@ static bool carry_out(struct worker *w, struct stream *s, struct job *j)
 {
 	bool reads;
 	struct turn *t = wait_turn(w, s, j, &reads);
-	int64_t value, start = now_us();
+	int64_t value, start = clock_mono_us();
 
 	if (j->q.flags & FILES_USE)
 		__atomic_add_fetch(&w->uses, 1, __ATOMIC_RELAXED);
 	value = job_run(j);
-	if (reads && j->f.op == FILES_READ && now_us() - start > SLOW_US)
+	if (reads && j->f.op == FILES_READ && clock_mono_us() - start > SLOW_US)
 		s->slow_until_ms = now_ms() + SLOW_MS;
 	if (!(is_quiet(j) || reply(w, s, j, value)))
 		cut(w, s);
