@@ -158,12 +158,13 @@ bool tty_size(int *rows, int *cols);
 /* transfer.c: whole files of any size. `fd` is read or written from where it stands. */
 int file_download(struct cli *c, const char *ref, const char *path, int fd, struct sbx_error *e);
 int file_upload(struct cli *c, const char *ref, const char *path, int fd, struct sbx_error *e);
-/* One operation of the batch call; `op` is taken. */
 /* An entry's name or link text as the bytes that it is; NULL when it is none. Caller frees. */
 char *entry_bytes(const json_t *v, const char *key);
 /* The other way round: sets key, or key_b64 for bytes that are no text. */
 int put_bytes(json_t *o, const char *key, const char *bytes);
+/* The beginning of an operation of the batch call; NULL: out of memory. */
 json_t *path_op(const char *op, const char *path);
+/* One operation of the batch call; `op` is taken. */
 int file_op(struct cli *c, const char *ref, json_t *op, struct sbx_error *e);
 /* Entries of a folder as an array of objects with name, type and what more the server tells. */
 int dir_entries(

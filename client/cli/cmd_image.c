@@ -108,7 +108,7 @@ static int print_image(struct cli *c, const char *ref)
 		const char *name = json_string_value(json_object_get(row, "image"));
 		_cleanup_free_ char *text = name && !strcmp(name, ref) ? json_text(row) : NULL;
 		if (text)
-			put_json(text, strlen(text));
+			puts(text);
 	}
 	return 0;
 }

@@ -56,9 +56,8 @@ static void put_row(json_t *sample)
 static void put_sample(struct cli *c, json_t *sample)
 {
 	if (c->json) {
-		_cleanup_free_ char *text =
-			json_dumps(sample, JSON_COMPACT | JSON_REAL_PRECISION(15));
-		put_json(text ? text : "{}", text ? strlen(text) : 2);
+		_cleanup_free_ char *text = json_text(sample);
+		puts(text ? text : "{}");
 	} else {
 		put_row(sample);
 	}

@@ -73,7 +73,7 @@ int cmd_snapshot_ls(struct cli *c)
 		return 1;
 	if (c->json) {
 		_cleanup_free_ char *text = json_text(v);
-		put_json(text ? text : "{}", text ? strlen(text) : 2);
+		puts(text ? text : "{}");
 	} else if (opt_has(c, OPT_QUIET)) {
 		put_names(list, "id");
 	} else {

@@ -82,7 +82,7 @@ int cmd_version(struct cli *c)
 		_cleanup_json_ json_t *o =
 			json_pack("{s:s,s:s?}", "sbx", SBX_VERSION, "sandboxd", server);
 		_cleanup_free_ char *text = json_text(o);
-		put_json(text ? text : "{}", text ? strlen(text) : 2);
+		puts(text ? text : "{}");
 	} else {
 		puts("sbx " SBX_VERSION);
 		fputs("sandboxd ", stdout);

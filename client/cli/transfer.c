@@ -217,19 +217,6 @@ static int write_pieces(struct cli *c, const char *ref, const char *handle, int 
 	return n < 0 ? set_error(e, errno, "read") : 0;
 }
 
-static int put_whole(struct cli *c, const char *ref, const char *path, const char *buf, size_t len,
-	struct sbx_error *e)
-{
-	_cleanup_free_ char *url = sbx_path("/v1/sandboxes/%s/files?path=%S", ref, path);
-	struct sbx_request q = { .method = "PUT",
-		.path = url,
-		.body = buf,
-		.body_len = len,
-		.body_type = "application/octet-stream" };
-
-	return url ? sbx_call(c->s, &q, NULL, e) : set_error(e, ENOMEM, path);
-}
-
 /* What ends within one piece is written whole, so that an input that breaks off early leaves the
  * old file. */
 static int put_pieces(struct cli *c, const char *ref, const char *path, int fd, struct sbx_error *e)
@@ -246,7 +233,7 @@ static int put_pieces(struct cli *c, const char *ref, const char *path, int fd, 
 	if (n < 0)
 		return set_error(e, buf ? errno : ENOMEM, "read");
 	if (n < PIECE)
-		return put_whole(c, ref, path, buf, (size_t)n, e);
+		return sbx_file_put(c->s, ref, path, buf, (size_t)n, e);
 	snprintf(client, sizeof(client), "Sbx-Client: sbx-%d", (int)getpid());
 	if (open_handle(c, ref, path, headers, &handle, e) < 0)
 		return -1;
