@@ -263,24 +263,24 @@ int cg_kill(const struct cg *cg, const char *name)
 	return file_write(cg->base2, path, "1");
 }
 
-int cg_events(const struct cg *cg, const char *name)
+static int open_of(const struct cg *cg, const char *name, const char *file, int flags)
 {
 	char path[PATH_MAX];
 
 	if (cg->base2 < 0)
 		return -ENOENT;
-	snprintf(path, sizeof(path), "%s/cgroup.events", name);
-	return open_below(cg->base2, path, O_RDONLY, 0);
+	snprintf(path, sizeof(path), "%s/%s", name, file);
+	return open_below(cg->base2, path, flags, 0);
+}
+
+int cg_events(const struct cg *cg, const char *name)
+{
+	return open_of(cg, name, "cgroup.events", O_RDONLY);
 }
 
 int cg_killer(const struct cg *cg, const char *name)
 {
-	char path[PATH_MAX];
-
-	if (cg->base2 < 0)
-		return -ENOENT;
-	snprintf(path, sizeof(path), "%s/cgroup.kill", name);
-	return open_below(cg->base2, path, O_WRONLY, 0);
+	return open_of(cg, name, "cgroup.kill", O_WRONLY);
 }
 
 void cg_events_read(int fd)
