@@ -3,8 +3,8 @@
  * a busy moment hits all of them alike, with a pause before each, so that none pays for what another
  * left to do in the background; the table shows medians and ratios of medians. What is not
  * installed is left out and said so. Set up by tests/bench/run. */
-#include "client/include/sbx.h"
 #include "common/sys/mem.h"
+#include "tests/bench/measure.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,20 +26,6 @@ static struct sbx *api;
 static char live[64]; /* a sandbox that stays for the rows that need one */
 static char made[64]; /* the one of this round */
 static const char *dir_mount, *dir_sshfs, *dir_native, *bundle;
-
-static double now_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static void die(const char *what, const char *why)
-{
-	fprintf(stderr, "bench: %s: %s\n", what, why);
-	exit(1);
-}
 
 /* Spawns and waits; output is thrown away. */
 static void spawn_wait(const char *const *argv)
@@ -230,13 +216,6 @@ static const struct { int a, b; double factor; } goals[] = {
 	{ DELETE, CREATE, 0.25 },
 	{ COLD_DELETE, COLD, 0.25 }, { COLD, R_BWRAP, 1.0 }, { STAT, STAT_S, 1.0 }, { READ, READ_S, 1.0 }, { WRITE, WRITE_S, 1.0 },
 };
-
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
 
 static void report(int rounds, unsigned have)
 {

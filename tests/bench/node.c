@@ -2,8 +2,8 @@
 /* Measures what the node adds to plain sandboxes: forks, snapshots, sleep, pools, the way out and
  * the way in. As in bench.c every round does each row once; the table shows medians and what was
  * promised of their ratios. Set up by tests/bench/run_node. */
-#include "client/include/sbx.h"
 #include "common/sys/mem.h"
+#include "tests/bench/measure.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -27,27 +27,6 @@ static char asleep[64], open_box[64];
 static char made[64];          /* the sandbox of this row */
 static char snap[64];          /* the snapshot of this round */
 static const char *dir, *peer; /* a native folder with the same tree in it; the program */
-
-static double now_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-__attribute__((noreturn)) static void die(const char *what, const char *why)
-{
-	fprintf(stderr, "bench: %s: %s\n", what, why);
-	exit(1);
-}
-
-#define CHECK(what, call)                                                                          \
-	do {                                                                                       \
-		struct sbx_error e;                                                                \
-		if ((call) < 0)                                                                    \
-			die(what, e.message);                                                      \
-	} while (0)
 
 static void create(const struct sbx_spec *spec, char id[64])
 {
@@ -278,13 +257,6 @@ static const struct {
 	{ EGRESS, DIRECT, 3.0 },
 	{ TUNNEL, LOOPBACK, 1 / 0.7 },
 };
-
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
 
 static void report(int n)
 {

@@ -2,8 +2,8 @@
 /* Measures tunnels against plain loopback TCP, both ways: the same program sends or takes in the
  * sandbox and on the machine. Each round does each row once; ratios are medians of ratios inside a
  * round. Set up by tests/bench/run_tunnel. */
-#include "client/include/sbx.h"
 #include "common/sys/mem.h"
+#include "tests/bench/measure.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -23,27 +23,6 @@
 static char buf[1 << 20];
 static struct sbx *api[2]; /* over the unix socket, over TLS */
 static char box[2][64];
-
-static double now_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-__attribute__((noreturn)) static void die(const char *what, const char *why)
-{
-	fprintf(stderr, "bench: %s: %s\n", what, why);
-	exit(1);
-}
-
-#define CHECK(what, call)                                                                          \
-	do {                                                                                       \
-		struct sbx_error e;                                                                \
-		if ((call) < 0)                                                                    \
-			die(what, e.message);                                                      \
-	} while (0)
 
 static void drain(int fd)
 {
@@ -122,13 +101,6 @@ static const struct {
 	{ OUT_TLS, OUT_NATIVE, 0 },
 	{ IN_TLS, IN_NATIVE, 0 },
 };
-
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
 
 static double median(const double *t, int n)
 {
