@@ -1,29 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* Which connection: opened when a sandbox is first asked about, closed when nobody has for a minute.
- * While one is being opened, and for a pause after a failure, requests go the plain way. A thread of its
- * own opens it: a server that does not answer holds nobody for longer than a moment. */
+/* Which connection: opened when a sandbox is first asked about (fs1_open.c), closed when nobody has for a
+ * minute. While one is being opened, and for a pause after a failure, requests go the plain way. */
 #include "sbxfs/fs1_priv.h"
 
-#include "common/sys/thread.h"
-
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define OPEN_MS   2000 /* so long waits who asked first */
-#define LOOK_MS   100
 #define IDLE_MS   60000
 #define AGAIN_MS  100 /* after a loss */
-#define STEP_MS   250 /* after a refusal, doubling */
-#define STEP_MAX  5000
 #define SHUN_MS   10000 /* after a peer that did not answer */
 #define CONNS_MAX 256 /* of one mount; a thread and 64 KiB each */
-#define STACK     (256 * 1024)
 
 static void gone_init(pthread_cond_t *cond)
 {
@@ -54,8 +44,7 @@ int fs1_new(struct mount *m, struct fs1 **ret)
 	return 0;
 }
 
-/* Lock held. */
-static struct fs1_box *find(struct fs1 *f, const char *id)
+struct fs1_box *fs1_box_find(struct fs1 *f, const char *id)
 {
 	struct fs1_box *b = f->boxes;
 
@@ -66,7 +55,7 @@ static struct fs1_box *find(struct fs1 *f, const char *id)
 
 static struct fs1_box *find_or_make(struct fs1 *f, const char *id)
 {
-	struct fs1_box *b = find(f, id);
+	struct fs1_box *b = fs1_box_find(f, id);
 
 	if (b || !(b = calloc(1, sizeof(*b))))
 		return b;
@@ -113,7 +102,7 @@ static void drop(struct fs1_conn *c, uint64_t pause_ms)
 	pthread_mutex_lock(&f->lock);
 	was = c->listed;
 	c->listed = false;
-	b = was ? find(f, c->box) : NULL;
+	b = was ? fs1_box_find(f, c->box) : NULL;
 	if (b) {
 		b->conn = NULL;
 		b->retry_ms = now_ms() + pause_ms;
@@ -133,183 +122,6 @@ void fs1_shun(struct fs1_conn *c)
 	drop(c, SHUN_MS);
 }
 
-static int epoll_of(int fd)
-{
-	struct epoll_event ev = { .events = EPOLLIN | EPOLLONESHOT };
-	int ep = epoll_create1(EPOLL_CLOEXEC);
-
-	if (ep >= 0 && epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev) == 0)
-		return ep;
-	if (ep >= 0)
-		close(ep);
-	return -1;
-}
-
-static struct fs1_conn *conn_new(struct fs1 *f, const char *box, int fd)
-{
-	struct fs1_conn *c = calloc(1, sizeof(*c));
-	pthread_condattr_t attr;
-
-	if (c)
-		c->ep = epoll_of(fd);
-	if (!c || c->ep < 0) {
-		free(c);
-		return NULL;
-	}
-	c->armed = true;
-	c->m = f->m;
-	c->fd = fd;
-	c->refs = 2; /* the receiver's and the list's */
-	c->limit = SLOTS;
-	(void)snprintf(c->box, sizeof(c->box), "%s", box);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_mutex_init(&c->send, NULL);
-	pthread_mutex_init(&c->lock, NULL);
-	pthread_cond_init(&c->room, &attr);
-	for (unsigned n = 0; n < SLOTS; n++)
-		pthread_cond_init(&c->slots[n].answered, &attr);
-	pthread_condattr_destroy(&attr);
-	c->used_ms = now_ms();
-	atomic_store(&c->heard_ms, c->used_ms);
-	return c;
-}
-
-/* The program's signals are for others. */
-static int start(void *(*fn)(void *arg), void *arg)
-{
-	sigset_t all, old;
-	int rc;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = thread_detached(fn, arg, STACK);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	return rc;
-}
-
-/* Without the lock. *ret has a reference for the caller, the receiver and the list; it is counted. */
-static int open_conn(struct fs1 *f, const char *box, struct fs1_conn **ret)
-{
-	struct sbx_error e = { .status = 0 };
-	struct fs1_conn *c;
-	int fd, rc;
-
-	if (sbx_fs_connect(f->m->sbx, box, f->m->client, true, &fd, &e) < 0)
-		return -EAGAIN;
-	c = conn_new(f, box, fd);
-	if (!c) {
-		close(fd);
-		return -ENOMEM;
-	}
-	pthread_mutex_lock(&f->lock);
-	f->conns++;
-	c->epoch = ++f->epochs;
-	c->refs++;
-	pthread_mutex_unlock(&f->lock);
-	rc = fs1_say_hello(c);
-	if (rc == 0)
-		rc = start(fs1_receive, c);
-	if (rc == 0) {
-		*ret = c;
-		return 0;
-	}
-	fs1_put(c);
-	fs1_put(c);
-	fs1_put(c);
-	return rc;
-}
-
-/* Lock held; the box is marked as opening. Is the connection taken? */
-static bool opened(struct fs1 *f, const char *box, int rc, struct fs1_conn *c)
-{
-	struct fs1_box *b = find(f, box);
-
-	b->opening = false;
-	if (rc == 0 && !f->stopping) {
-		b->conn = c;
-		b->step_ms = 0;
-		c->listed = true;
-		return true;
-	}
-	b->step_ms = b->step_ms ? b->step_ms * 2 : STEP_MS;
-	if (b->step_ms > STEP_MAX)
-		b->step_ms = STEP_MAX;
-	b->retry_ms = now_ms() + b->step_ms;
-	atomic_fetch_add(&f->refused, 1);
-	return false;
-}
-
-struct opening {
-	struct fs1 *f;
-	char box[SBX_ID_MAX];
-};
-
-static void *open_run(void *arg)
-{
-	struct opening *o = arg;
-	struct fs1 *f = o->f;
-	struct req q = { .m = f->m, .op = "connect", .start_ms = now_ms() };
-	struct fs1_conn *c = NULL;
-	int rc = -EAGAIN;
-	bool taken;
-
-	if (!remote_is_down(f->m) && remote_has(&q, CAP_FS_STREAM))
-		rc = open_conn(f, o->box, &c);
-	pthread_mutex_lock(&f->lock);
-	taken = opened(f, o->box, rc, c);
-	pthread_cond_broadcast(&f->gone);
-	pthread_mutex_unlock(&f->lock);
-	if (rc == 0 && !taken) { /* the mount ends */
-		(void)shutdown(c->fd, SHUT_RDWR);
-		fs1_put(c);
-	}
-	if (rc == 0)
-		fs1_put(c);
-	free(o);
-	pthread_mutex_lock(&f->lock);
-	f->opening--;
-	pthread_cond_broadcast(&f->gone);
-	pthread_mutex_unlock(&f->lock);
-	return NULL;
-}
-
-/* Lock held: marked as opening, or a failure like others. */
-static void open_begin(struct fs1 *f, struct fs1_box *b)
-{
-	struct opening *o = malloc(sizeof(*o));
-
-	b->opening = true;
-	f->opening++;
-	if (o) {
-		o->f = f;
-		memcpy(o->box, b->id, sizeof(o->box));
-	}
-	if (o && start(open_run, o) == 0)
-		return;
-	f->opening--;
-	(void)opened(f, b->id, -EAGAIN, NULL);
-	free(o);
-}
-
-/* Lock held: for a moment until it is decided. What was found before may be gone afterwards. */
-static struct fs1_box *open_wait(struct req *q, struct fs1 *f, const char *box)
-{
-	uint64_t until = now_ms() + (uint64_t)mount_patience(f->m, OPEN_MS);
-	struct fs1_box *b;
-
-	while ((b = find(f, box)) && b->opening && now_ms() < until && !remote_interrupted(q)) {
-		struct timespec ts;
-
-		clock_gettime(CLOCK_MONOTONIC, &ts);
-		ts.tv_nsec += LOOK_MS * 1000000;
-		ts.tv_sec += ts.tv_nsec / 1000000000;
-		ts.tv_nsec %= 1000000000;
-		(void)pthread_cond_timedwait(&f->gone, &f->lock, &ts);
-	}
-	return b;
-}
-
 struct fs1_conn *fs1_get(struct req *q, const char *box)
 {
 	struct fs1 *f = q->m->fs1;
@@ -321,8 +133,8 @@ struct fs1_conn *fs1_get(struct req *q, const char *box)
 	pthread_mutex_lock(&f->lock);
 	b = f->stopping ? NULL : find_or_make(f, box);
 	if (b && !b->conn && !b->opening && now_ms() >= b->retry_ms && f->conns < CONNS_MAX) {
-		open_begin(f, b);
-		b = open_wait(q, f, box);
+		fs1_open_begin(f, b);
+		b = fs1_open_wait(q, f, box);
 	}
 	if (b && b->conn) {
 		c = b->conn;
@@ -339,7 +151,7 @@ uint64_t fs1_epoch(struct mount *m, const char *box)
 	uint64_t epoch;
 
 	pthread_mutex_lock(&f->lock);
-	b = find(f, box);
+	b = fs1_box_find(f, box);
 	epoch = b && b->conn ? atomic_load(&b->conn->epoch) : 0;
 	pthread_mutex_unlock(&f->lock);
 	return epoch;
@@ -353,8 +165,8 @@ void fs1_awake(struct mount *m, const char *box)
 	if (m->opt.proto == PROTO_HTTP)
 		return;
 	pthread_mutex_lock(&f->lock);
-	b = find(f, box);
-	if (b && !b->conn && b->step_ms > 0 && b->step_ms < STEP_MAX)
+	b = fs1_box_find(f, box);
+	if (b && !b->conn && b->step_ms > 0 && b->step_ms < FS1_STEP_MAX)
 		b->retry_ms = 0;
 	pthread_mutex_unlock(&f->lock);
 }

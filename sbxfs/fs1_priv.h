@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Inside of sbx-fs/1: what fs1.c (which connection), fs1_conn.c (requests on it), fs1_wait.c
- * (who reads), fs1_recv.c (what comes) and fs1_watch.c (what others change) share. */
+/* Inside of sbx-fs/1: what fs1.c (which connection), fs1_open.c and fs1_hello.c (how it begins), fs1_conn.c
+ * (requests on it), fs1_wait.c (who reads), fs1_recv.c (what comes) and fs1_watch.c (what others change)
+ * share. */
 #ifndef SBXFS_FS1_PRIV_H
 #define SBXFS_FS1_PRIV_H
 
@@ -13,6 +14,8 @@
 #define SLOTS FS_INFLIGHT_MAX
 #define FS1_LOOK_MS 100 /* between two looks at interrupts and deadlines */
 #define FS1_TIMEOUT_MS 10000
+#define FS1_SEND_MS 10000 /* without a byte that goes */
+#define FS1_STEP_MAX 5000 /* milliseconds between two attempts to open one */
 #define FS1_PATIENCE 4 /* times the timeout, while the peer answers others */
 #define FS1_PIECES 24 /* of CHUNK bytes, in the shared memory of a connection */
 #define FS1_SHARES 4  /* connections of a mount that have some */
@@ -111,9 +114,19 @@ void fs1_put(struct fs1_conn *c);
 void fs1_drop(struct fs1_conn *c);
 /* The same, for a while: its peer does not answer. */
 void fs1_shun(struct fs1_conn *c);
+/* Lock of struct fs1 held. */
+struct fs1_box *fs1_box_find(struct fs1 *f, const char *id);
+
+/* fs1_open.c; lock of struct fs1 held: */
+/* The box is marked as being opened, or this is a failure like others. */
+void fs1_open_begin(struct fs1 *f, struct fs1_box *b);
+/* For a moment until it is decided. What was found before may be gone afterwards. */
+struct fs1_box *fs1_open_wait(struct req *q, struct fs1 *f, const char *box);
+
+/* fs1_hello.c */
+int fs1_say_hello(struct fs1_conn *c);
 
 /* fs1_conn.c */
-int fs1_say_hello(struct fs1_conn *c);
 /* Sends without a caller; `arg` comes back with the answer. 0; -EBUSY: not sent, no answer will come;
  * other -errno: the connection ends. */
 int fs1_send_bare(struct fs1_conn *c, enum files_op op, const struct files_req *r, const char *path,
