@@ -16,11 +16,13 @@ down: ## end what `make up` started (ALL=1: the sandboxes too)
 	@O=$(O) scripts/down
 check: ## fast tests, no mount, no privilege (seconds); T=pattern selects
 	@scripts/check-includes
+	@tests/attack/mutants edits
 	@$(MAKE) --no-print-directory all tests-build
 	@O=$(O) scripts/run-tests fast
 test: ## everything that decides whether a change lands
 	@scripts/deps test
 	@scripts/check-includes
+	@tests/attack/mutants edits
 	@$(MAKE) --no-print-directory all tests-build
 	@O=$(O) scripts/run-tests all
 check-asan: ## the C tests under AddressSanitizer and UBSan
