@@ -4,6 +4,7 @@
 #include "common/sys/fd.h"
 #include "common/sys/mark.h"
 #include "common/sys/mem.h"
+#include "common/sys/prompt.h"
 #include "sandboxd/init/init.h"
 #include "sandboxd/init/spawn.h"
 
@@ -292,6 +293,7 @@ int main(void)
 	(void)syscall(SYS_close_range, INIT_FD + 1, ~0u, 0);
 	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	(void)fcntl(INIT_FD, F_SETFD, FD_CLOEXEC);
+	prompt_self(true);
 	struct pollfd p[2] = { { .fd = INIT_FD, .events = POLLIN },
 		{ .fd = reset_signals(), .events = POLLIN } };
 	if (p[1].fd < 0)

@@ -4,6 +4,7 @@
 #include "common/sys/fd.h"
 #include "common/sys/mark.h"
 #include "common/sys/mem.h"
+#include "common/sys/prompt.h"
 #include "sandboxd/init/init.h"
 #include "sandboxd/shim/state.h"
 
@@ -176,6 +177,7 @@ int main(void)
 
 	(void)signal(SIGPIPE, SIG_IGN);
 	(void)signal(SIGCHLD, SIG_IGN); /* init and worker may be our children: never zombies */
+	prompt_self(true);
 	if (read_boot(&s.boot) < 0 || drop_rights(&s.boot) < 0 || set_up(&s) < 0)
 		return 1;
 	while (!s.ended)

@@ -10,7 +10,7 @@ setup_file() {
 	"$O/bin/sandboxd" --listen "unix://$D/sock" --state-dir "$D/state" --no-keep-sandboxes \
 		2>>"$D/log" 3>&- &
 	echo $! >"$D/pid"
-	for _ in $(seq 200); do
+	for _ in $(seq $((1200 * ${SLOW:-1}))); do
 		[ "$(api -o /dev/null -w '%{http_code}' /v1/health 2>/dev/null)" = 200 ] && break
 		sleep 0.05
 	done
@@ -33,7 +33,7 @@ teardown_file() {
 api() {
 	local args=("$@") path=${*: -1}
 	unset 'args[${#args[@]}-1]'
-	curl -sS --max-time $((10 * ${SLOW:-1})) --unix-socket "$D/sock" "${args[@]}" "http://localhost$path"
+	curl -sS --max-time $((60 * ${SLOW:-1})) --unix-socket "$D/sock" "${args[@]}" "http://localhost$path"
 }
 code() { api -o /dev/null -w '%{http_code}' "$@"; }
 put() { code -X PUT -H 'Content-Type: application/octet-stream' --data-binary "$2" "$S/files?path=$1"; }

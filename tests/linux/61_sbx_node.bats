@@ -124,8 +124,8 @@ state() { sbx --json sandbox show "$1" | jq -r .state; }
 	"$O/bin/sbx" tunnel box "8088:$port" >"$T/tunnel" 2>"$T/tunnel.err" 3>&- &
 	pid=$!
 	cli_wait grep -qx "127.0.0.1:$port" "$T/tunnel"
-	cli_wait curl -sf --max-time 5 "http://127.0.0.1:$port/"
-	[ "$(curl -s --max-time 5 "http://127.0.0.1:$port/")" = here ]
+	cli_wait curl -sf --max-time $((15 * ${SLOW:-1})) "http://127.0.0.1:$port/"
+	[ "$(curl -s --max-time $((15 * ${SLOW:-1})) "http://127.0.0.1:$port/")" = here ]
 	run sbx tunnel box "8088:$port"
 	[ "$status" -eq 1 ]
 	kill $pid

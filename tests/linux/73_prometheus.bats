@@ -34,13 +34,13 @@ teardown_file() {
 api() {
 	local args=("$@") path=${*: -1}
 	unset 'args[${#args[@]}-1]'
-	curl -sS --max-time 60 --unix-socket "$D/sock" "${args[@]}" "http://localhost$path"
+	curl -sS --max-time $((60 * ${SLOW:-1})) --unix-socket "$D/sock" "${args[@]}" "http://localhost$path"
 }
 post() { api -X POST -H 'Content-Type: application/json' -d "$2" "$1"; }
 url() { grep -o 'http://127[^ ]*/metrics' "$D/log"; }
 # are: rows "VALUE NAME [LABEL=VALUE]" on standard input, against what the parser makes of one page
 are() {
-	curl -sS --max-time 20 "$(url)" >"$D/page"
+	curl -sS --max-time $((20 * ${SLOW:-1})) "$(url)" >"$D/page"
 	/usr/bin/python3 -c '
 import sys
 from prometheus_client.parser import text_string_to_metric_families as parse

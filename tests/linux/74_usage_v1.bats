@@ -34,7 +34,7 @@ teardown() {
 api() {
 	local args=("$@") path=${*: -1}
 	unset 'args[${#args[@]}-1]'
-	curl -sS --max-time 60 --unix-socket "$D/sock" "${args[@]}" "http://localhost$path"
+	curl -sS --max-time $((60 * ${SLOW:-1})) --unix-socket "$D/sock" "${args[@]}" "http://localhost$path"
 }
 post() { api -X POST -H 'Content-Type: application/json' -d "$2" "$1"; }
 newest() { api "/v1/sandboxes/$S/metrics?last=1" | jq ".samples[-1].$1 // 0"; }

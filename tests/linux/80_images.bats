@@ -52,7 +52,7 @@ server_stop() {
 	wait_for gone "$(cat "$D/server")" || kill -9 "$(cat "$D/server")"
 	rm -f "$D/server"
 }
-up() { [ "$(curl -sS --max-time 5 --unix-socket "$D/sock" -o /dev/null -w '%{http_code}' http://localhost/v1/health 2>/dev/null)" = 200 ]; }
+up() { [ "$(curl -sS --max-time $((5 * ${SLOW:-1})) --unix-socket "$D/sock" -o /dev/null -w '%{http_code}' http://localhost/v1/health 2>/dev/null)" = 200 ]; }
 gone() { ! kill -0 "$1" 2>/dev/null; }
 wait_for() { # command..., at most 20 s
 	local n=400
@@ -65,7 +65,7 @@ wait_for() { # command..., at most 20 s
 api() {
 	local m=$1 p=$2
 	shift 2
-	curl -sS --max-time 60 --unix-socket "$D/sock" -X "$m" "$@" "http://localhost/v1$p"
+	curl -sS --max-time $((60 * ${SLOW:-1})) --unix-socket "$D/sock" -X "$m" "$@" "http://localhost/v1$p"
 }
 js() { # METHOD PATH BODY [curl options]
 	local m=$1 p=$2 b=$3

@@ -36,11 +36,11 @@ wait_for() {
 	done
 }
 gone() { ! kill -0 "$1" 2>/dev/null; }
-up() { [ "$(curl -sS --max-time 5 --unix-socket "$D/sock" -o /dev/null -w '%{http_code}' http://localhost/v1/health 2>/dev/null)" = 200 ]; }
+up() { [ "$(curl -sS --max-time $((5 * ${SLOW:-1})) --unix-socket "$D/sock" -o /dev/null -w '%{http_code}' http://localhost/v1/health 2>/dev/null)" = 200 ]; }
 api() {
 	local m=$1 p=$2
 	shift 2
-	curl -sS --max-time 120 --unix-socket "$D/sock" -X "$m" "$@" "http://localhost/v1$p"
+	curl -sS --max-time $((120 * ${SLOW:-1})) --unix-socket "$D/sock" -X "$m" "$@" "http://localhost/v1$p"
 }
 js() { api "$1" "$2" -H 'Content-Type: application/json' --data-binary "$3"; }
 image() { api GET /images | jq -c --arg i "$1" '.images[]|select(.image==$i)'; }

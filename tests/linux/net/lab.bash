@@ -111,7 +111,7 @@ wait_for() {
 api() {
 	local args=("$@") path=${*: -1}
 	unset 'args[${#args[@]}-1]'
-	curl -sS --max-time 40 --unix-socket "$D/sock" "${args[@]}" "http://localhost$path"
+	curl -sS --max-time $((40 * ${SLOW:-1})) --unix-socket "$D/sock" "${args[@]}" "http://localhost$path"
 }
 post() { api -X POST -H 'Content-Type: application/json' -d "$2" "$1"; }
 patch() { api -X PATCH -H 'Content-Type: application/json' -d "$2" "$1"; }
