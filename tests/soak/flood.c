@@ -19,33 +19,30 @@
 #define PROGRAM_MAX (4 << 20)
 #define ROOM_US     1000 /* what the middle of few may differ by itself */
 
-/* So many times as long as beside the soak alone a neighbour may wait; beside forks without end
- * more (security.md). */
-#define TIMES  3
-#define FORKED 8
+/* So many times as long as beside the soak alone a neighbour may wait. */
+#define TIMES 3
 
 static const struct {
-	int times;
 	const char *what, *text;
 } floods[] = {
-	{ FORKED, "processes", "a() { a | a & }; a; ./guest_pools fork" },
-	{ TIMES, "memory", "./guest_pools memory" },
-	{ TIMES, "the disk", "dd if=/dev/zero of=x bs=1M; sync; rm x" },
-	{ TIMES, "tmpfs",
+	{ "processes", "a() { a | a & }; a; ./guest_pools fork" },
+	{ "memory", "./guest_pools memory" },
+	{ "the disk", "dd if=/dev/zero of=x bs=1M; sync; rm x" },
+	{ "tmpfs",
 		"dd if=/dev/zero of=/tmp/x bs=1M; dd if=/dev/zero of=/dev/shm/x bs=1M;"
 		"rm /tmp/x /dev/shm/x" },
-	{ TIMES, "output",
+	{ "output",
 		"yes & cat /dev/zero & (while :; do printf x; printf y >&2; done) & wait" },
-	{ TIMES, "sockets", "(./guest_pools tcp & ./guest_pools udp; wait) >/dev/null 2>&1" },
-	{ TIMES, "descriptors",
+	{ "sockets", "(./guest_pools tcp & ./guest_pools udp; wait) >/dev/null 2>&1" },
+	{ "descriptors",
 		"./guest_pools files & ./guest_pools files & ./guest_pools files; wait" },
-	{ TIMES, "quotas",
+	{ "quotas",
 		"./guest_pools signals & ./guest_pools inotify & ./guest_pools queues; wait" },
-	{ TIMES, "names", "./guest_pools names" },
-	{ TIMES, "inodes",
+	{ "names", "./guest_pools names" },
+	{ "inodes",
 		"i=0; while [ $i -lt 20000 ]; do : > f$i || break; i=$((i + 1)); done;"
 		"rm -rf f*" },
-	{ TIMES, "cpu", "for i in 1 2 3; do while :; do :; done & done; sleep 5; kill -9 -1" },
+	{ "cpu", "for i in 1 2 3; do while :; do :; done & done; sleep 5; kill -9 -1" },
 };
 #define ALONE ((int)ARRAY_LEN(floods))
 
@@ -220,7 +217,7 @@ bool flood_end(void)
 	printf("%-22s %8d %8ld\n", "beside the soak", took[ALONE].n, alone);
 	for (int i = 0; i < ALONE; i++) {
 		long us = middle(i);
-		bool slow = us > floods[i].times * alone + ROOM_US;
+		bool slow = us > TIMES * alone + ROOM_US;
 		if (took[i].n)
 			printf("and a flood: %-9s %8d %8ld%s\n", floods[i].what, took[i].n, us,
 				slow ? "  SLOW" : "");
