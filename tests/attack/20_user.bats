@@ -181,12 +181,11 @@ shim() { od -An -td4 -j16 -N4 "$D/state/priv/boxes/$ID" | tr -d ' '; }
 	[ -S "$s" ]
 	is "$(stat -c '%u %a' "$s" "${s%/*}" | tr '\n' ,)" "0 600,0 700,"
 	never stranger ls "${s%/*}" 2>/dev/null
-	code=0
-	stranger curl -s --max-time 10 --unix-socket "$s" http://box/ || code=$?
-	is $code 7 # not let in; who is let in hears nothing, because nobody listens inside
-	code=0
-	curl -s --max-time 10 --unix-socket "$s" http://box/ || code=$?
-	never [ $code = 7 ]
+	# Who is let in hears nothing, because nobody listens inside, maybe before it has looked; connecting is the question.
+	socat -u OPEN:/dev/null "UNIX-CONNECT:$s"
+	run stranger socat -u OPEN:/dev/null "UNIX-CONNECT:$s"
+	[ "$status" != 0 ]
+	[[ $output == *"Permission denied"* ]]
 	rmdir "$M/box/ports/7777"
 	never test -e "$s"
 }
