@@ -8,7 +8,8 @@ $(O)/mount/model: $(O)/guest/tests/mount/model.o $(O)/guest/tests/mount/actor.o
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(MUSL) $(GUEST_LDFLAGS) -o $@ $^
-$(O)/mount/posix: $(patsubst %,$(O)/obj/tests/mount/%.o,posix posix_names posix_attrs posix_io posix_more)
+POSIX_ROWS := posix_names posix_attrs posix_io posix_more posix_paths posix_rules
+$(O)/mount/posix: $(patsubst %,$(O)/obj/tests/mount/%.o,posix $(POSIX_ROWS))
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^

@@ -243,6 +243,11 @@ static int begin(struct req *q, const char *box, struct fs1_call *call, bool wai
 	struct fs1_conn *c = fs1_get(q, box);
 	int rc;
 
+	if (!fs1_takes(c, call->path) || !fs1_takes(c, call->path2)) {
+		if (c)
+			fs1_put(c);
+		return -ENAMETOOLONG;
+	}
 	if (!c)
 		return FS1_PLAIN;
 	call->conn = c;
@@ -281,9 +286,18 @@ int fs1_call(struct req *q, const char *box, struct fs1_call *call)
 
 	if (rc == 0)
 		rc = fs1_wait(q, call);
+	if (rc == FS1_PLAIN && (!fs1_takes(NULL, call->path) || !fs1_takes(NULL, call->path2)))
+		rc = -EIO;
 	if (rc == FS1_PLAIN)
 		atomic_fetch_add(&q->m->fs1->plain, 1);
 	return rc;
+}
+
+bool fs1_takes(const struct fs1_conn *c, const char *path)
+{
+	size_t len = path ? strlen(path) : 0;
+
+	return len < FILES_PATH_MAX || (c && len < FS_PATH_MAX && (c->hello.features & FS_FEATURE_LONG_PATHS));
 }
 
 void fs1_call_fini(struct fs1_call *call)

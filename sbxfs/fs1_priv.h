@@ -129,6 +129,8 @@ int fs1_say_hello(struct fs1_conn *c);
 /* fs1_conn.c */
 /* Sends without a caller; `arg` comes back with the answer. 0; -EBUSY: not sent, no answer will come;
  * other -errno: the connection ends. */
+/* A path as long as this? c: NULL for the plain way. */
+bool fs1_takes(const struct fs1_conn *c, const char *path);
 int fs1_send_bare(struct fs1_conn *c, enum files_op op, const struct files_req *r, const char *path,
 	uint64_t arg);
 void fs1_fail_all(struct fs1_conn *c);

@@ -134,7 +134,7 @@ static void ask(struct req *q, struct fs1_conn *c, struct inode *dir)
 {
 	struct watches *w = q->m->fs1->watches;
 	struct watch_entry *e;
-	char path[GUEST_PATH_MAX];
+	char path[FS_PATH_MAX];
 	struct files_req r = { .flags = 0 };
 	uint64_t epoch = atomic_load(&c->epoch);
 	int rc;
@@ -142,7 +142,7 @@ static void ask(struct req *q, struct fs1_conn *c, struct inode *dir)
 	if (!first_try(q->m, dir, epoch))
 		return;
 	e = calloc(1, sizeof(*e));
-	if (!e || tree_path(q, dir, NULL, path) < 0) {
+	if (!e || tree_path(q, dir, NULL, path) < 0 || !fs1_takes(c, path)) {
 		free(e);
 		inode_unref(q->m, dir);
 		return;

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define LINKS_MAX 8      /* names remembered for one inode */
-#define DEPTH_MAX 2048   /* path elements; a path has at most 4096 bytes */
+#define DEPTH_MAX 2048   /* path elements */
 #define STEPS_MAX 20000  /* of the search for the shortest way up */
 
 static struct link **bucket(struct inodes *t, const struct inode *parent, const char *name)
@@ -242,7 +242,7 @@ struct inode *link_parent(struct mount *m, struct inode *i)
 
 int link_path(struct mount *m, struct inode *i, const char *name, char *out, size_t size)
 {
-	char buf[GUEST_PATH_MAX];
+	char buf[FS_PATH_MAX];
 	size_t at = sizeof(buf) - 1;
 	int rc = 0, left = DEPTH_MAX;
 

@@ -129,7 +129,7 @@ static int sort(struct listing *l)
 int listing_fetch(struct req *q, struct inode *dir, size_t max, struct listing **ret)
 {
 	struct maker m = { .l = calloc(1, sizeof(struct listing)), .max = max };
-	char path[GUEST_PATH_MAX];
+	char path[FS_PATH_MAX];
 	int rc;
 
 	if (!m.l)

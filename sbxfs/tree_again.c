@@ -135,7 +135,7 @@ static struct place *claim(struct req *q, const struct inode *dir, const char *n
 static int open_along(struct req *q, struct inode *dir, const char *name, struct place *p)
 {
 	struct tree_attr a = { .target = NULL };
-	char path[GUEST_PATH_MAX], handle[24];
+	char path[FS_PATH_MAX], handle[24];
 	int rc = tree_path(q, dir, name, path);
 
 	if (rc == 0)

@@ -26,11 +26,11 @@ bool tree_is_view(const struct inode *i)
 	return i->node->id == N_SNAP_FS || i->node->id == N_SNAP_OBJECT;
 }
 
-int tree_path(struct req *q, struct inode *i, const char *name, char out[GUEST_PATH_MAX])
+int tree_path(struct req *q, struct inode *i, const char *name, char out[FS_PATH_MAX])
 {
 	if (name && strlen(name) > 255)
 		return -ENAMETOOLONG;
-	return link_path(q->m, i, name, out, GUEST_PATH_MAX);
+	return link_path(q->m, i, name, out, FS_PATH_MAX);
 }
 
 void tree_changed(struct req *q, struct inode *i)
@@ -154,7 +154,7 @@ bool tree_gone(struct inode *i, struct tree_attr *ret)
 
 int tree_get(struct req *q, struct inode *i, struct tree_attr *ret)
 {
-	char path[GUEST_PATH_MAX], handle[24];
+	char path[FS_PATH_MAX], handle[24];
 	int rc;
 
 	if (tree_gone(i, ret))
@@ -369,7 +369,7 @@ static int ask_timed(struct req *q, const char *box, const char *path, struct tr
 void tree_lookup(struct req *q, struct inode *dir, const char *name)
 {
 	_cleanup_attr_ struct tree_attr a = { .target = NULL };
-	char path[GUEST_PATH_MAX];
+	char path[FS_PATH_MAX];
 	int rc;
 
 	if (strlen(name) > NAME_MAX) {
@@ -426,15 +426,12 @@ void tree_getattr(struct req *q, struct inode *i)
 
 static int set_attr(struct req *q, struct inode *i, const struct stat *st, int set, struct tree_attr *a)
 {
-	char path[GUEST_PATH_MAX], handle[24];
+	char path[FS_PATH_MAX], handle[24];
 	bool open = tree_any_handle(i, set & FUSE_SET_ATTR_SIZE, handle);
 	int rc = open ? 0 : tree_path(q, i, NULL, path);
 
 	return rc < 0 ? rc : wire_setattr(q, i->box, open ? NULL : path, open ? handle : NULL, st, set, a);
 }
-
-#define SETTABLE (FUSE_SET_ATTR_SIZE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID | FUSE_SET_ATTR_MODE | \
-	FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME)
 
 void tree_setattr(struct req *q, struct inode *i, const struct stat *st, int set,
 	struct fuse_file_info *fi)
@@ -445,10 +442,6 @@ void tree_setattr(struct req *q, struct inode *i, const struct stat *st, int set
 	(void)fi;
 	/* Data that comes late would undo a time that is set now. */
 	tree_drain(q, i);
-	if (!(set & SETTABLE)) {
-		tree_getattr(q, i);
-		return;
-	}
 	rc = set_attr(q, i, st, set, &a);
 	tree_changed(q, i);
 	/* A link's own text does not come with a change of it. */
@@ -464,7 +457,7 @@ void tree_setattr(struct req *q, struct inode *i, const struct stat *st, int set
 
 void tree_statfs(struct req *q, struct inode *i)
 {
-	char path[GUEST_PATH_MAX];
+	char path[FS_PATH_MAX];
 	struct statvfs s = { .f_namemax = 255 };
 	int rc = tree_path(q, i, NULL, path);
 

@@ -11,7 +11,7 @@ static void make(struct req *q, struct inode *dir, const char *name, enum wire_m
 	const char *target)
 {
 	_cleanup_attr_ struct tree_attr a = { .target = NULL };
-	char path[GUEST_PATH_MAX];
+	char path[FS_PATH_MAX];
 	int rc = tree_path(q, dir, name, path);
 
 	trust_own(q, dir, name, true);
@@ -37,7 +37,7 @@ void tree_mkdir(struct req *q, struct inode *dir, const char *name, mode_t mode)
 
 void tree_mknod(struct req *q, struct inode *dir, const char *name, mode_t mode)
 {
-	char path[GUEST_PATH_MAX], handle[24];
+	char path[FS_PATH_MAX], handle[24];
 	struct tree_attr a = { .target = NULL };
 	int rc;
 
@@ -71,7 +71,7 @@ void tree_symlink(struct req *q, struct inode *dir, const char *name, const char
 void tree_link(struct req *q, struct inode *i, struct inode *dir, const char *name)
 {
 	_cleanup_attr_ struct tree_attr a = { .target = NULL };
-	char from[GUEST_PATH_MAX], to[GUEST_PATH_MAX];
+	char from[FS_PATH_MAX], to[FS_PATH_MAX];
 	int rc;
 
 	if (strcmp(i->box, dir->box)) {
@@ -126,7 +126,7 @@ static void mark_gone(struct req *q, struct inode *dir, const char *name)
 
 void tree_drop(struct req *q, struct inode *dir, const char *name, bool is_dir)
 {
-	char path[GUEST_PATH_MAX];
+	char path[FS_PATH_MAX];
 	int rc = tree_path(q, dir, name, path);
 
 	if (rc < 0) {
@@ -153,7 +153,7 @@ void tree_drop(struct req *q, struct inode *dir, const char *name, bool is_dir)
 void tree_rename(struct req *q, struct inode *dir, const char *name, struct inode *to,
 	const char *to_name, unsigned flags)
 {
-	char from_path[GUEST_PATH_MAX], to_path[GUEST_PATH_MAX];
+	char from_path[FS_PATH_MAX], to_path[FS_PATH_MAX];
 	int rc;
 
 	if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE)) {

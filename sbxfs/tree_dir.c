@@ -153,7 +153,7 @@ void tree_readdir(struct req *q, struct inode *i, size_t size, off_t off, struct
 void tree_fsyncdir(struct req *q, struct inode *i, bool data_only)
 {
 	_cleanup_attr_ struct tree_attr a = { .target = NULL };
-	char path[GUEST_PATH_MAX], handle[24];
+	char path[FS_PATH_MAX], handle[24];
 	int rc;
 
 	if (tree_gone(i, NULL)) {

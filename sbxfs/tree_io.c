@@ -211,7 +211,7 @@ static void close_handle(struct req *q, struct inode *i, const char *handle)
 void tree_open(struct req *q, struct inode *i, struct fuse_file_info *fi)
 {
 	struct tree_attr a = { .target = NULL };
-	char path[GUEST_PATH_MAX], handle[24];
+	char path[FS_PATH_MAX], handle[24];
 	bool same, as_told;
 	unsigned changes;
 	int how = 0;
@@ -274,7 +274,7 @@ void tree_create(struct req *q, struct inode *dir, const char *name, mode_t mode
 	struct fuse_file_info *fi)
 {
 	_cleanup_attr_ struct tree_attr a = { .target = NULL };
-	char path[GUEST_PATH_MAX], handle[24];
+	char path[FS_PATH_MAX], handle[24];
 	struct fuse_entry_param e;
 	struct tree_file *f;
 	struct inode *i;
@@ -318,7 +318,7 @@ static int reopen(struct req *q, struct tree_file *f)
 {
 	_cleanup_attr_ struct tree_attr a = { .target = NULL };
 	struct inode *i = f->h->inode;
-	char path[GUEST_PATH_MAX], handle[24];
+	char path[FS_PATH_MAX], handle[24];
 	int flags = f->h->flags & ~(O_CREAT | O_EXCL | O_TRUNC);
 	int rc = tree_path(q, i, NULL, path);
 

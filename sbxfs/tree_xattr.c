@@ -43,9 +43,20 @@ static void get_target(struct req *q, struct inode *i, size_t size)
 		reply_xattr(q, a.target, strlen(a.target), size);
 }
 
+/* By its name; what has none any more by a handle of it, or *ret_handle is NULL. */
+static int find(struct req *q, struct inode *i, char path[FS_PATH_MAX], char handle[24],
+	const char **ret_handle)
+{
+	int rc = tree_path(q, i, NULL, path);
+
+	*ret_handle = rc == -ESTALE && tree_any_handle(i, false, handle) ? handle : NULL;
+	return *ret_handle ? 0 : rc;
+}
+
 void tree_getxattr(struct req *q, struct inode *i, const char *name, size_t size)
 {
-	char path[GUEST_PATH_MAX], *value = NULL;
+	char path[FS_PATH_MAX], handle[24], *value = NULL;
+	const char *open;
 	size_t len = 0;
 	int rc;
 
@@ -63,9 +74,9 @@ void tree_getxattr(struct req *q, struct inode *i, const char *name, size_t size
 		fuse_reply_err(q->fr, strncmp(name, "system.", 7) ? ENODATA : EOPNOTSUPP);
 		return;
 	}
-	rc = tree_path(q, i, NULL, path);
+	rc = find(q, i, path, handle, &open);
 	if (rc == 0)
-		rc = wire_xattr_get(q, i->box, path, name, &value, &len);
+		rc = wire_xattr_get(q, i->box, path, open, name, &value, &len);
 	if (rc < 0)
 		req_fail(q, rc);
 	else
@@ -83,13 +94,14 @@ void tree_setxattr(struct req *q, struct inode *i, const char *name, const char 
 	int flags)
 {
 	struct wire_value v = { .p = value, .len = size, .flags = flags };
-	char path[GUEST_PATH_MAX];
+	char path[FS_PATH_MAX], handle[24];
+	const char *open;
 	int rc = may_set(name);
 
 	if (rc == 0)
-		rc = tree_path(q, i, NULL, path);
+		rc = find(q, i, path, handle, &open);
 	if (rc == 0) {
-		rc = wire_xattr_set(q, i->box, path, name, &v);
+		rc = wire_xattr_set(q, i->box, path, open, name, &v);
 		tree_changed(q, i);
 	}
 	req_done(q, rc);
@@ -106,12 +118,13 @@ static bool has_words(struct req *q)
 void tree_listxattr(struct req *q, struct inode *i, size_t size)
 {
 	_cleanup_text_ struct text t = TEXT_NULL;
-	char path[GUEST_PATH_MAX], *names = NULL;
+	char path[FS_PATH_MAX], handle[24], *names = NULL;
+	const char *open;
 	size_t len = 0;
-	int rc = tree_path(q, i, NULL, path);
+	int rc = find(q, i, path, handle, &open);
 
 	if (rc == 0)
-		rc = wire_xattr_list(q, i->box, path, &names, &len);
+		rc = wire_xattr_list(q, i->box, path, open, &names, &len);
 	if (rc < 0) {
 		free(names);
 		req_fail(q, rc);
@@ -128,13 +141,14 @@ void tree_listxattr(struct req *q, struct inode *i, size_t size)
 
 void tree_removexattr(struct req *q, struct inode *i, const char *name)
 {
-	char path[GUEST_PATH_MAX];
+	char path[FS_PATH_MAX], handle[24];
+	const char *open;
 	int rc = may_set(name);
 
 	if (rc == 0)
-		rc = tree_path(q, i, NULL, path);
+		rc = find(q, i, path, handle, &open);
 	if (rc == 0) {
-		rc = wire_xattr_remove(q, i->box, path, name);
+		rc = wire_xattr_remove(q, i->box, path, open, name);
 		tree_changed(q, i);
 	}
 	req_done(q, rc);

@@ -93,7 +93,7 @@ int wire_statfs(struct req *q, const char *box, const char *path, struct statvfs
 /* tree_attr.c */
 bool tree_is(const struct inode *i);
 bool tree_is_view(const struct inode *i); /* of a snapshot: cannot be written */
-int tree_path(struct req *q, struct inode *i, const char *name, char out[GUEST_PATH_MAX]);
+int tree_path(struct req *q, struct inode *i, const char *name, char out[FS_PATH_MAX]);
 /* Fresh attributes of an inode: by an open handle when there is one, else by path. */
 int tree_get(struct req *q, struct inode *i, struct tree_attr *ret);
 /* A directory that was removed here, and that somebody still stands in: as it was. */

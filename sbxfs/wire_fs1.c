@@ -317,6 +317,10 @@ int frame_setattr(struct req *q, const char *box, const char *path, const char *
 	for (size_t n = 0; n < sizeof(set_flags) / sizeof(set_flags[0]); n++)
 		if (set & set_flags[n].set)
 			c.r.flags |= set_flags[n].flag;
+	if (!c.r.flags) { /* chown to -1 and -1 changes the time of the change alone */
+		c.r.flags = FILES_SET_UID;
+		c.r.uid = UINT32_MAX;
+	}
 	if (set & FUSE_SET_ATTR_SIZE)
 		c.r.offset = (uint64_t)st->st_size;
 	if (set & FUSE_SET_ATTR_ATIME)
@@ -357,10 +361,11 @@ int frame_seek(struct req *q, const char *box, const char *handle, off_t off, in
 	return rc;
 }
 
-int frame_xattr_get(struct req *q, const char *box, const char *path, const char *name, char **ret,
-	size_t *ret_len)
+int frame_xattr_get(struct req *q, const char *box, const char *path, const char *handle,
+	const char *name, char **ret, size_t *ret_len)
 {
-	struct fs1_call c = { .op = FILES_XATTR_GET, .path = path, .path2 = name, .max = FILES_XATTR_MAX };
+	struct fs1_call c = { .op = FILES_XATTR_GET, .path = handle ? NULL : path,
+		.r.handle = handle ? handle_of(handle) : 0, .path2 = name, .max = FILES_XATTR_MAX };
 	int rc = fs1_call(q, box, &c);
 
 	*ret = c.out;
@@ -368,10 +373,11 @@ int frame_xattr_get(struct req *q, const char *box, const char *path, const char
 	return rc;
 }
 
-int frame_xattr_set(struct req *q, const char *box, const char *path, const char *name,
-	const struct wire_value *v)
+int frame_xattr_set(struct req *q, const char *box, const char *path, const char *handle,
+	const char *name, const struct wire_value *v)
 {
-	struct fs1_call c = { .op = FILES_XATTR_SET, .path = path, .path2 = name, .data = v->p,
+	struct fs1_call c = { .op = FILES_XATTR_SET, .path = handle ? NULL : path,
+		.r.handle = handle ? handle_of(handle) : 0, .path2 = name, .data = v->p,
 		.data_len = v->len, .once = v->flags != 0,
 		.r.mode = v->flags & XATTR_CREATE ? 1 : v->flags & XATTR_REPLACE ? 2 : 0 };
 
@@ -379,9 +385,11 @@ int frame_xattr_set(struct req *q, const char *box, const char *path, const char
 }
 
 /* Names each with a final NUL; the last one's is ours if it is missing. */
-int frame_xattr_list(struct req *q, const char *box, const char *path, char **ret, size_t *ret_len)
+int frame_xattr_list(struct req *q, const char *box, const char *path, const char *handle, char **ret,
+	size_t *ret_len)
 {
-	struct fs1_call c = { .op = FILES_XATTR_LIST, .path = path, .max = FILES_XATTR_MAX };
+	struct fs1_call c = { .op = FILES_XATTR_LIST, .path = handle ? NULL : path,
+		.r.handle = handle ? handle_of(handle) : 0, .max = FILES_XATTR_MAX };
 	int rc = fs1_call(q, box, &c);
 
 	*ret = c.out;
@@ -391,9 +399,11 @@ int frame_xattr_list(struct req *q, const char *box, const char *path, char **re
 	return rc;
 }
 
-int frame_xattr_remove(struct req *q, const char *box, const char *path, const char *name)
+int frame_xattr_remove(struct req *q, const char *box, const char *path, const char *handle,
+	const char *name)
 {
-	struct fs1_call c = { .op = FILES_XATTR_REMOVE, .path = path, .path2 = name, .once = true };
+	struct fs1_call c = { .op = FILES_XATTR_REMOVE, .path = handle ? NULL : path,
+		.r.handle = handle ? handle_of(handle) : 0, .path2 = name, .once = true };
 
 	return fs1_call(q, box, &c);
 }

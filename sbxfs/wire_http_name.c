@@ -129,6 +129,10 @@ int http_setattr(struct req *q, const char *box, const char *path, const char *h
 		if (set & FUSE_SET_ATTR_MTIME)
 			set_time(op, "mtime", &st->st_mtim, set & FUSE_SET_ATTR_MTIME_NOW);
 	}
+	if (!json_array_size(ops)) { /* no operation says that nothing shall be changed */
+		json_decref(ops);
+		return handle ? http_fstat(q, box, handle, ret) : http_stat(q, box, path, ret);
+	}
 	rc = http_send_ops(q, box, ops, &results);
 	if (rc < 0)
 		return rc;
@@ -138,23 +142,26 @@ int http_setattr(struct req *q, const char *box, const char *path, const char *h
 	return rc;
 }
 
-static json_t *xattr_op(const char *word, const char *path, const char *name)
+static json_t *xattr_op(const char *word, const char *path, const char *handle, const char *name)
 {
 	json_t *op = http_new_op(word);
 
-	http_add_path(op, "path", path);
+	if (handle)
+		json_object_set_new(op, "handle", json_string(handle));
+	else
+		http_add_path(op, "path", path);
 	if (name)
 		json_object_set_new(op, "name", json_string(name));
 	return op;
 }
 
-int http_xattr_get(struct req *q, const char *box, const char *path, const char *name, char **ret,
-	size_t *ret_len)
+int http_xattr_get(struct req *q, const char *box, const char *path, const char *handle,
+	const char *name, char **ret, size_t *ret_len)
 {
 	bool acts = q->acts;
 	json_t *result, *v;
 	void *raw = NULL;
-	int rc = http_send_op(q, box, xattr_op("getxattr", path, name), &result);
+	int rc = http_send_op(q, box, xattr_op("getxattr", path, handle, name), &result);
 
 	q->acts = acts;
 	if (rc < 0)
@@ -168,10 +175,10 @@ int http_xattr_get(struct req *q, const char *box, const char *path, const char 
 	return rc;
 }
 
-int http_xattr_set(struct req *q, const char *box, const char *path, const char *name,
-	const struct wire_value *v)
+int http_xattr_set(struct req *q, const char *box, const char *path, const char *handle,
+	const char *name, const struct wire_value *v)
 {
-	json_t *op = xattr_op("setxattr", path, name);
+	json_t *op = xattr_op("setxattr", path, handle, name);
 	char *b64 = base64_encode(v->p, v->len);
 
 	json_object_set_new(op, "value", json_string(b64 ? b64 : ""));
@@ -183,13 +190,14 @@ int http_xattr_set(struct req *q, const char *box, const char *path, const char 
 	return http_send_op(q, box, op, NULL);
 }
 
-int http_xattr_list(struct req *q, const char *box, const char *path, char **ret, size_t *ret_len)
+int http_xattr_list(struct req *q, const char *box, const char *path, const char *handle, char **ret,
+	size_t *ret_len)
 {
 	struct text t = TEXT_NULL;
 	bool acts = q->acts;
 	json_t *result, *v;
 	size_t n;
-	int rc = http_send_op(q, box, xattr_op("listxattr", path, NULL), &result);
+	int rc = http_send_op(q, box, xattr_op("listxattr", path, handle, NULL), &result);
 
 	q->acts = acts;
 	if (rc < 0)
@@ -203,7 +211,8 @@ int http_xattr_list(struct req *q, const char *box, const char *path, char **ret
 	return t.failed ? -ENOMEM : 0;
 }
 
-int http_xattr_remove(struct req *q, const char *box, const char *path, const char *name)
+int http_xattr_remove(struct req *q, const char *box, const char *path, const char *handle,
+	const char *name)
 {
-	return http_send_op(q, box, xattr_op("removexattr", path, name), NULL);
+	return http_send_op(q, box, xattr_op("removexattr", path, handle, name), NULL);
 }

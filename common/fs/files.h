@@ -25,6 +25,7 @@
 
 #define FILES_DATA_MAX           (4u * 1024 * 1024) /* data of one request or answer */
 #define FILES_PATH_MAX           4096u              /* with room for a final NUL */
+#define FS_PATH_MAX              8192u              /* of sbx-fs/1: a path that leads on from a path */
 #define FILES_INLINE_MAX         65536u             /* data that an open may bring along */
 #define FILES_LIST_MAX           10000u             /* entries of one page */
 #define FILES_XATTR_MAX          65536u
@@ -204,6 +205,7 @@ enum fs_features { /* bits of fs_hello.features */
 	FS_FEATURE_QUIET = 8,
 	FS_FEATURE_SHARED = 16,
 	FS_FEATURE_WATCH_FIRST = 32,
+	FS_FEATURE_LONG_PATHS = 64, /* up to FS_PATH_MAX */
 };
 struct fs_hello {
 	uint32_t data_max, inflight_max, handles_max; /* handles: this client's */

@@ -25,7 +25,7 @@ static bool make_room(struct worker *w)
 /* worker.lock held. */
 void closed_add(struct worker *w, char *path, uint64_t read, uint64_t written, uint32_t flags)
 {
-	if (!path || !make_room(w)) {
+	if (!path || strlen(path) >= FILES_PATH_MAX /* for the front */ || !make_room(w)) {
 		w->closed_lost++;
 		free(path);
 		return;

@@ -30,7 +30,7 @@
 #define SHRINK_MS       5000
 #define LARGE           (256 * 1024)
 #define STACK_BYTES     (160 * 1024)
-#define IN_BYTES        (FILES_DATA_MAX + 2 * FILES_PATH_MAX)
+#define IN_BYTES        (FILES_DATA_MAX + 2 * FS_PATH_MAX)
 
 static int make_buffers(struct buffers *b)
 {

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
 #include <string.h>
@@ -20,16 +21,16 @@
 #define MQUEUE_MAGIC 0x19800202
 #endif
 
-int path_open(const struct worker *w, const char *path, int flags, mode_t mode)
+static int open_at(int dir, const char *path, int flags, mode_t mode, uint64_t resolve)
 {
 	struct open_how how = {
 		.flags = (uint64_t)(unsigned)(flags | O_CLOEXEC),
 		.mode = flags & O_CREAT ? mode & 07777 : 0,
-		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
+		.resolve = resolve | RESOLVE_NO_MAGICLINKS,
 	};
 
 	for (int i = 0; i < RESOLVE_TRIES; i++) {
-		long fd = syscall(SYS_openat2, w->root_fd, path, &how, sizeof(how));
+		long fd = syscall(SYS_openat2, dir, path, &how, sizeof(how));
 		if (fd >= 0)
 			return (int)fd;
 		/* With O_NONBLOCK a leased file also gives EAGAIN; O_PATH never does. */
@@ -39,9 +40,49 @@ int path_open(const struct worker *w, const char *path, int flags, mode_t mode)
 	return -FILES_E_RACED;
 }
 
+/* The next piece of a path, at most as long as one call takes; the rest, "": nothing. */
+static const char *piece_of(const char *path, char piece[PATH_MAX])
+{
+	size_t len = strnlen(path, PATH_MAX);
+
+	if (len == PATH_MAX)
+		while (--len && path[len] != '/')
+			;
+	memcpy(piece, path, len);
+	piece[len] = '\0';
+	return path[len] ? path + len + 1 : path + len;
+}
+
+/* A path that is too long for one call. After its first piece no link is followed: inside the root each
+ * of them would have to begin there again. */
+static int open_far(const struct worker *w, const char *path, int flags, mode_t mode)
+{
+	_cleanup_close_ int dir = -1;
+	char piece[PATH_MAX];
+
+	do {
+		const char *rest = piece_of(path, piece);
+		int fd = open_at(dir < 0 ? w->root_fd : dir, piece, *rest ? O_PATH | O_DIRECTORY : flags, mode,
+			dir < 0 ? RESOLVE_IN_ROOT : RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+
+		if (fd < 0 || !*rest)
+			return piece[0] ? fd : -ENAMETOOLONG;
+		if (dir >= 0)
+			close(dir);
+		dir = fd;
+		path = rest;
+	} while (1);
+}
+
+int path_open(const struct worker *w, const char *path, int flags, mode_t mode)
+{
+	return strlen(path) < PATH_MAX ? open_at(w->root_fd, path, flags, mode, RESOLVE_IN_ROOT)
+				       : open_far(w, path, flags, mode);
+}
+
 int path_parent(const struct worker *w, const char *path, const char **ret_last)
 {
-	char dir[FILES_PATH_MAX];
+	char dir[FS_PATH_MAX];
 	const char *slash = strrchr(path, '/');
 
 	if (!slash || !slash[1])
@@ -168,7 +209,7 @@ static int mkdir_one(const struct worker *w, const char *dir)
 
 int path_mkdirs(const struct worker *w, const char *dir)
 {
-	char part[FILES_PATH_MAX];
+	char part[FS_PATH_MAX];
 	size_t len = strlen(dir);
 
 	memcpy(part, dir, len + 1);

@@ -84,7 +84,7 @@ static int stage(struct worker *w, struct put *p, bool brief)
 /* The nearest directory above the path that exists: missing ones are made at the commit. */
 static int nearest_dir(struct worker *w, const char *path)
 {
-	char dir[FILES_PATH_MAX];
+	char dir[FS_PATH_MAX];
 	int fd;
 
 	snprintf(dir, sizeof(dir), "%s", path);
@@ -316,7 +316,7 @@ static int write_inplace(struct worker *w, struct put *p, char *buf, size_t size
 
 static int publish(struct worker *w, struct put *p, char *buf, size_t size)
 {
-	char dir[FILES_PATH_MAX];
+	char dir[FS_PATH_MAX];
 	const char *last;
 	struct stat st;
 	int r;

@@ -144,7 +144,7 @@ struct job {
 	int fd;                /* of stream: what came along, not ours to keep; -1: nothing */
 	struct proto_frame f;
 	struct files_req q;
-	char path[FILES_PATH_MAX], path2[FILES_PATH_MAX];
+	char path[FS_PATH_MAX], path2[FS_PATH_MAX];
 	const char *data; /* q.data_len bytes */
 	struct files_rep rep;
 	char *out; /* FILES_DATA_MAX bytes */

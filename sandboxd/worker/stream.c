@@ -261,7 +261,8 @@ int64_t op_hello(struct job *j)
 		.watch_max = FS_WATCH_MAX,
 		.watch_kind = FS_WATCH_INOTIFY,
 		.features = FS_FEATURE_WATCH | FS_FEATURE_ORDERED | FS_FEATURE_LOCKS |
-			    FS_FEATURE_QUIET | FS_FEATURE_SHARED | FS_FEATURE_WATCH_FIRST };
+			    FS_FEATURE_QUIET | FS_FEATURE_SHARED | FS_FEATURE_WATCH_FIRST |
+			    FS_FEATURE_LONG_PATHS };
 
 	if (!j->starts)
 		return -EINVAL;

@@ -22,9 +22,9 @@ static bool lengths_ok(const struct job *j)
 {
 	const struct files_req *q = &j->q;
 	uint64_t sum = sizeof(*q) + (uint64_t)q->path_len + q->path2_len + q->data_len;
+	uint32_t most = j->stream ? FS_PATH_MAX : FILES_PATH_MAX;
 
-	return q->path_len < FILES_PATH_MAX && q->path2_len < FILES_PATH_MAX &&
-	       q->data_len <= FILES_DATA_MAX && sum == j->f.len;
+	return q->path_len < most && q->path2_len < most && q->data_len <= FILES_DATA_MAX && sum == j->f.len;
 }
 
 static bool take_path(char *to, const char *from, uint32_t len)

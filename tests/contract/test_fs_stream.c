@@ -103,9 +103,43 @@ static void hello_tells_the_limits(void **state)
 	assert_int_equal(h.watch_max, FS_WATCH_MAX);
 	assert_int_equal(h.watch_kind, FS_WATCH_INOTIFY);
 	assert_int_equal(h.features, FS_FEATURE_WATCH | FS_FEATURE_ORDERED | FS_FEATURE_LOCKS |
-					FS_FEATURE_QUIET | FS_FEATURE_SHARED | FS_FEATURE_WATCH_FIRST);
+					FS_FEATURE_QUIET | FS_FEATURE_SHARED | FS_FEATURE_WATCH_FIRST |
+					FS_FEATURE_LONG_PATHS);
 	assert_int_equal(FSC(&l.c, FILES_HELLO, .client = 0), -EINVAL);
 	assert_int_equal(FSC(&l.c, FILES_STAT, .path = "/"), 0);
+	line_down(&l);
+	assert_int_equal(l.rc, 0);
+}
+
+/* A path that no call of the kernel takes leads there, but over no link beyond the part that one takes. */
+static void far_below_is_reached(void **state)
+{
+	static char path[FS_PATH_MAX], more[FS_PATH_MAX];
+	struct line l;
+	size_t len = 0;
+
+	line_up(&l, *state, 7);
+	while (len < 6000) {
+		memset(path + len, 'p', 128);
+		path[len] = '/';
+		path[len += 128] = '\0';
+		assert_int_equal(FSC(&l.c, FILES_MKDIR, .path = path, .mode = 0755), 0);
+	}
+	assert_int_equal(FSC(&l.c, FILES_STAT, .path = path), 0);
+	(void)snprintf(more, sizeof(more), "%.7000s/f", path);
+	assert_int_equal(FSC(&l.c, FILES_SYMLINK, .path = more, .path2 = "/"), 0);
+	assert_int_equal(FSC(&l.c, FILES_STAT, .path = more), 0);
+	assert_int_equal(FSC(&l.c, FILES_STAT, .path = more, .flags = FILES_FOLLOW), -ELOOP);
+	(void)snprintf(more, sizeof(more), "%.7000s/f/%.100s", path, path + 1);
+	assert_int_equal(FSC(&l.c, FILES_STAT, .path = more), -ELOOP);
+	(void)snprintf(more, sizeof(more), "%.7000s/f", path);
+	assert_int_equal(FSC(&l.c, FILES_UNLINK, .path = more), 0);
+	(void)snprintf(more, sizeof(more), "%.7000s/none/f", path);
+	assert_int_equal(FSC(&l.c, FILES_STAT, .path = more), -ENOENT);
+	for (; len; path[len] = '\0') {
+		assert_int_equal(FSC(&l.c, FILES_RMDIR, .path = path), 0);
+		len -= 128;
+	}
 	line_down(&l);
 	assert_int_equal(l.rc, 0);
 }
@@ -132,7 +166,7 @@ static const struct raw raws[] = {
 	{ "too long for its parts", true, { sizeof(struct files_req) + 2, STAT }, { .path_len = 1 },
 		"/x", 2, 0 },
 	{ "4 GiB", true, { UINT32_MAX - 1, STAT }, { .path_len = 1 }, "/", 1, 0 },
-	{ "a path too long", true, { SUM, STAT }, { .path_len = 4096 }, "/", 1, 0 },
+	{ "a path too long", true, { SUM, STAT }, { .path_len = FS_PATH_MAX }, "/", 1, 0 },
 	{ "too much data", true, { sizeof(struct files_req) + FILES_DATA_MAX + 1, STAT },
 		{ .data_len = FILES_DATA_MAX + 1 }, "", 0, 0 },
 	{ "NUL in a path", true, { SUM, STAT }, { .path_len = 4 }, "/a\0b", 4, 0 },
@@ -737,6 +771,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		ROW(hello_tells_the_limits),
+		ROW(far_below_is_reached),
 		ROW(each_broken_frame_ends_or_is_refused),
 		ROW(garbage_and_half_frames_harm_nobody_else),
 		ROW(the_seventeenth_is_refused),

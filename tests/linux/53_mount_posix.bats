@@ -18,5 +18,5 @@ setup() {
 	lab_again_stop
 	lab_again http
 	H=$T/m2/box/fs/sandbox/home
-	posix
+	posix http
 }

@@ -49,10 +49,11 @@ model() {
 	rm -f "$log"
 }
 
-# posix: the same rows here and on a disk of this machine.
+# posix [http]: the same rows here and on a disk of this machine.
 posix() {
 	rm -rf "$T/native/p" "$H/p"
-	mkdir "$T/native/p" "$H/p" && "$O/mount/posix" "$T/native/p" "$H/p" "$HERE/posix.known"
+	cat "$HERE/posix.known" ${1:+"$HERE/posix.$1"} >"$T/known" && mkdir "$T/native/p" "$H/p" &&
+		"$O/mount/posix" "$T/native/p" "$H/p" "$T/known"
 }
 
 # fio_row ENGINE SIZE [OPTION...]: writes with a checksum in every block, then reads and compares.

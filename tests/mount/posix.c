@@ -177,7 +177,8 @@ static void run_row(const struct row *r, const char *dir)
 
 static void run_rows(const char *dir, struct sheet *into)
 {
-	static const struct row *const all[] = { rows_names, rows_attrs, rows_io, rows_more };
+	static const struct row *const all[] = { rows_names, rows_attrs, rows_io, rows_more,
+		rows_paths, rows_rules };
 
 	sheet = into;
 	for (size_t n = 0; n < sizeof(all) / sizeof(all[0]); n++)
@@ -207,7 +208,8 @@ static size_t read_known(const char *path, struct known *ret)
 static bool is_known(struct known *k, size_t n, const struct noted *a)
 {
 	for (size_t i = 0; i < n; i++)
-		if (!strcmp(k[i].row, a->row) && !strncmp(k[i].what, a->what, strlen(k[i].what)) &&
+		if (!strcmp(k[i].row, a->row) &&
+			(!strcmp(k[i].what, "*") || !strncmp(k[i].what, a->what, strlen(k[i].what))) &&
 			(!strcmp(k[i].got, a->got) || !strcmp(k[i].got, "*"))) {
 			k[i].seen++;
 			return true;

@@ -18,7 +18,8 @@ void note(const char *what, long long rc, bool number);
 #define T(expr) note(#expr, (long long)(expr), false)
 #define IS(expr) note(#expr, (long long)(expr), true)
 
-extern const struct row rows_names[], rows_attrs[], rows_io[], rows_more[];
+extern const struct row rows_names[], rows_attrs[], rows_io[], rows_more[], rows_paths[],
+	rows_rules[];
 
 /* Each opens, does one thing, closes; -1 with errno, or what it gave. */
 int opened(const char *path, int flags, mode_t mode);
