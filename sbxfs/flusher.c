@@ -186,6 +186,7 @@ static void *flusher_main(void *arg)
 			fs1_tidy(fl->m);
 			listings_tidy(fl->m);
 			agains_tidy(fl->m);
+			walk_tidy(fl->m);
 			alive_ms = now_ms() + ALIVE_SECS * 1000;
 		}
 	} while (!stop);

@@ -69,11 +69,9 @@ void fs1_put(struct fs1_conn *c)
 {
 	struct fs1 *f = c->m->fs1;
 
-	pthread_mutex_lock(&f->lock);
-	if (--c->refs > 0) {
-		pthread_mutex_unlock(&f->lock);
+	if (atomic_fetch_sub(&c->refs, 1) > 1)
 		return;
-	}
+	pthread_mutex_lock(&f->lock);
 	close(c->fd);
 	close(c->ep);
 	fs1_share_end(c);

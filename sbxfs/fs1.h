@@ -53,6 +53,14 @@ struct fs1_call {
 	bool done, lost, filling;
 	bool waiting; /* on the slot's condition */
 	bool leads;   /* its thread is the one that reads */
+
+	/* fs1_park.c: of one that nobody waits for. By whoever has read the answer, holding nothing; rc as of
+	 * fs1_wait. */
+	void (*ended)(struct fs1_call *c, int rc);
+	struct req *q;         /* stays until then */
+	bool sent;             /* whoever reads ends it; before, its own thread does */
+	int gives_up;
+	struct fs1_call *next; /* of those that end together */
 };
 void fs1_call_fini(struct fs1_call *c);
 
@@ -68,7 +76,12 @@ int fs1_wait(struct req *q, struct fs1_call *c);
 int fs1_ready(struct req *q, struct fs1_call *c);
 /* Instead of fs1_wait: the answer is not wanted any more. */
 void fs1_cancel(struct fs1_call *c);
-/* Both. */
+/* Instead of both: nobody waits. 0: c->ended will be called, or was; else nothing is under way. The caller's
+ * thread reads what comes for all, while nobody else does and until nothing is under way. */
+int fs1_park(struct req *q, const char *box, struct fs1_call *c);
+/* Ends what nobody waits for; no more of it comes. */
+void fs1_park_stop(struct fs1 *f);
+/* fs1_begin and fs1_wait. */
 int fs1_call(struct req *q, const char *box, struct fs1_call *c);
 /* Sends and forgets; false: not sent. No data comes with it. */
 bool fs1_tell(struct req *q, const char *box, enum files_op op, uint64_t handle);

@@ -2,6 +2,7 @@
 /* Requests on a connection. A slot is taken and the frame is sent by the thread that asks. Who gives up
  * leaves the slot to who reads, which frees it when the answer comes after all. */
 #include "sbxfs/fs1_priv.h"
+#include "sbxfs/session.h"
 
 #include "common/sys/fd.h"
 
@@ -56,6 +57,7 @@ static int wait_room(struct sending *s)
 {
 	uint64_t now = now_ms(), limit = (uint64_t)mount_patience(s->c->m, FS1_SEND_MS);
 
+	session_sleeps();
 	fs1_let_read(s->c, s->call);
 	if (!s->moved_ms)
 		s->moved_ms = now;
@@ -109,6 +111,7 @@ static int lock_send(struct sending *s)
 
 	if (pthread_mutex_trylock(&c->send) == 0)
 		return 0;
+	session_sleeps();
 	fs1_let_read(c, s->call);
 	do {
 		if (s->q && remote_interrupted(s->q))
@@ -170,8 +173,8 @@ static void free_slot(struct fs1_conn *c, unsigned n)
 	pthread_cond_signal(&c->room);
 }
 
-/* Takes the lock. waits: for the answer, at once. */
-static int claim(struct req *q, struct fs1_conn *c, struct fs1_call *call, bool waits)
+/* Takes the lock. reads: its thread does, from now on, if nobody does. */
+static int claim(struct req *q, struct fs1_conn *c, struct fs1_call *call, bool reads)
 {
 	uint64_t start = now_ms(), limit = (uint64_t)mount_patience(c->m, FS1_TIMEOUT_MS);
 	struct timespec ts;
@@ -179,6 +182,7 @@ static int claim(struct req *q, struct fs1_conn *c, struct fs1_call *call, bool 
 
 	pthread_mutex_lock(&c->lock);
 	while (!c->dead && c->busy >= c->limit && rc == 0) {
+		session_sleeps();
 		fs1_deadline(&ts, FS1_LOOK_MS);
 		(void)pthread_cond_timedwait(&c->room, &c->lock, &ts);
 		if (c->busy < c->limit)
@@ -195,7 +199,7 @@ static int claim(struct req *q, struct fs1_conn *c, struct fs1_call *call, bool 
 		call->slot = take_slot(c, call, call->op, 0);
 	if (rc == 0) {
 		call->tag = c->slots[call->slot].tag;
-		call->leads = waits && fs1_start_reading(c);
+		call->leads = reads && fs1_start_reading(c);
 	}
 	pthread_mutex_unlock(&c->lock);
 	return rc;
@@ -237,7 +241,7 @@ static int send_call(struct req *q, struct fs1_conn *c, struct fs1_call *call)
 	return rc == -EINTR ? refuse(q, EINTR, "interrupted") : FS1_PLAIN;
 }
 
-static int begin(struct req *q, const char *box, struct fs1_call *call, bool waits)
+int fs1_begin_for(struct req *q, const char *box, struct fs1_call *call, bool reads)
 {
 	struct fs1 *f = q->m->fs1;
 	struct fs1_conn *c = fs1_get(q, box);
@@ -251,14 +255,14 @@ static int begin(struct req *q, const char *box, struct fs1_call *call, bool wai
 	if (!c)
 		return FS1_PLAIN;
 	call->conn = c;
-	call->done = call->lost = call->filling = call->waiting = call->leads = false;
+	call->done = call->lost = call->filling = call->waiting = call->leads = call->sent = false;
 	call->out = NULL;
 	call->out_len = call->cap = 0;
 	call->begun_ms = now_ms();
 	call->shared = call->buf && call->buf->conn == c;
 	call->epoch = atomic_load(&c->epoch);
 	call->asked = atomic_load(&c->pushes);
-	rc = claim(q, c, call, waits);
+	rc = claim(q, c, call, reads);
 	if (rc == FS1_PLAIN)
 		fs1_drop(c);
 	if (rc == 0) {
@@ -277,12 +281,12 @@ static int begin(struct req *q, const char *box, struct fs1_call *call, bool wai
 
 int fs1_begin(struct req *q, const char *box, struct fs1_call *call)
 {
-	return begin(q, box, call, false);
+	return fs1_begin_for(q, box, call, false);
 }
 
 int fs1_call(struct req *q, const char *box, struct fs1_call *call)
 {
-	int rc = begin(q, box, call, true);
+	int rc = fs1_begin_for(q, box, call, true);
 
 	if (rc == 0)
 		rc = fs1_wait(q, call);
@@ -366,6 +370,8 @@ bool fs1_tell(struct req *q, const char *box, enum files_op op, uint64_t handle)
 
 void fs1_fail_all(struct fs1_conn *c)
 {
+	struct fs1_call *ends = NULL, *call;
+
 	pthread_mutex_lock(&c->lock);
 	c->dead = true;
 	for (unsigned n = 0; n < SLOTS; n++) {
@@ -373,11 +379,19 @@ void fs1_fail_all(struct fs1_conn *c)
 
 		if (!s->tag)
 			continue;
-		if (s->call)
-			s->call->done = s->call->lost = true;
+		if ((call = s->call))
+			call->done = call->lost = true;
+		if (call && fs1_park_takes(c, call)) {
+			call->next = ends;
+			ends = call;
+		}
 		pthread_cond_broadcast(&s->answered);
 		free_slot(c, n);
 	}
 	pthread_cond_broadcast(&c->room);
 	pthread_mutex_unlock(&c->lock);
+	while ((call = ends)) {
+		ends = call->next;
+		fs1_park_end(c, call);
+	}
 }

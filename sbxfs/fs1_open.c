@@ -2,6 +2,7 @@
 /* A connection on its way to be one: a thread of its own opens it, so that a server which does not answer
  * holds nobody for longer than a moment; after a failure there is a pause. */
 #include "sbxfs/fs1_priv.h"
+#include "sbxfs/session.h"
 
 #include "common/sys/thread.h"
 
@@ -184,6 +185,7 @@ struct fs1_box *fs1_open_wait(struct req *q, struct fs1 *f, const char *box)
 	while ((b = fs1_box_find(f, box)) && b->opening && now_ms() < until && !remote_interrupted(q)) {
 		struct timespec ts;
 
+		session_sleeps();
 		fs1_deadline(&ts, FS1_LOOK_MS);
 		(void)pthread_cond_timedwait(&f->gone, &f->lock, &ts);
 	}

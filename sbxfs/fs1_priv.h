@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Inside of sbx-fs/1: what fs1.c (which connection), fs1_open.c and fs1_hello.c (how it begins), fs1_conn.c
- * (requests on it), fs1_wait.c (who reads), fs1_recv.c (what comes) and fs1_watch.c (what others change)
- * share. */
+ * (requests on it), fs1_wait.c (who reads), fs1_park.c (what nobody waits for), fs1_recv.c (what comes) and
+ * fs1_watch.c (what others change) share. */
 #ifndef SBXFS_FS1_PRIV_H
 #define SBXFS_FS1_PRIV_H
 
@@ -54,8 +54,9 @@ struct fs1_conn {
 	} share;
 	/* under the lock of struct fs1 */
 	struct fs1_conn *next;
-	unsigned refs;
 	bool listed;
+
+	atomic_uint refs; /* taken under that lock, or by who has one */
 
 	pthread_mutex_t send;
 
@@ -64,6 +65,7 @@ struct fs1_conn {
 	bool armed;   /* the connection's own thread does when something comes */
 	bool broken;  /* nobody reads any more */
 	unsigned waiters;
+	atomic_uint parked; /* calls under way that nobody waits for; changed under the lock */
 	pthread_cond_t room;
 	struct slot slots[SLOTS];
 	unsigned busy, limit;
@@ -103,6 +105,7 @@ struct fs1 {
 	bool stopping;
 	uint64_t epochs;
 	atomic_uint shares;
+	atomic_uint parked; /* of all connections, until they have ended */
 	atomic_uint_fast64_t requests, plain, lost, pushes, changes, refused, unwatched, doubted;
 	struct watches *watches;
 };
@@ -134,15 +137,28 @@ bool fs1_takes(const struct fs1_conn *c, const char *path);
 int fs1_send_bare(struct fs1_conn *c, enum files_op op, const struct files_req *r, const char *path,
 	uint64_t arg);
 void fs1_fail_all(struct fs1_conn *c);
+/* As fs1_begin; `reads`: the caller's thread will, if nobody does. */
+int fs1_begin_for(struct req *q, const char *box, struct fs1_call *c, bool reads);
 
 void fs1_deadline(struct timespec *ts, unsigned ms);
 
 /* fs1_wait.c; lock held: */
 bool fs1_start_reading(struct fs1_conn *c); /* false: somebody does, or it cannot be */
 void fs1_abandon(struct fs1_conn *c, struct fs1_call *call);
+bool fs1_expired(const struct fs1_conn *c, const struct fs1_call *call);
 /* Not held; rc: what the last step gave. */
 void fs1_stop_reading(struct fs1_conn *c, int rc);
 void fs1_let_read(struct fs1_conn *c, struct fs1_call *call); /* if call does, it does no more */
+/* The next frame, or part of it, as fs1_step gives it, after up to FS1_LOOK_MS. */
+int fs1_next(struct fs1_conn *c);
+int fs1_result(struct req *q, struct fs1_call *call); /* of one that is done */
+
+/* fs1_park.c */
+/* Lock held: it is done, or given up. True: whoever sees that calls fs1_park_end, without the lock. */
+bool fs1_park_takes(struct fs1_conn *c, struct fs1_call *call);
+void fs1_park_end(struct fs1_conn *c, struct fs1_call *call);
+/* Reads, until nothing is under way that nobody waits for. Gives what the last step gave. */
+int fs1_park_read(struct fs1_conn *c);
 
 /* fs1_share.c: true: memory was made, and *ret_fd is to be sent; it is in use only when base stays. */
 bool fs1_share_begin(struct fs1_conn *c, int *ret_fd);
@@ -164,7 +180,7 @@ int watches_new(struct mount *m, struct watches **ret);
 void watches_free(struct watches *w);
 /* From the receiver. -EPROTO: it breaks a rule. */
 int watches_push(struct fs1_conn *c, const char *buf, size_t len);
-int watches_answer(struct fs1_conn *c, uint64_t arg, int64_t value);
+int watches_answer(struct fs1_conn *c, uint64_t arg, int64_t value, const struct files_rep *rep);
 /* The connection has ended: what it watched counts no more. */
 void watches_end(struct fs1_conn *c);
 void watches_doubt(struct fs1_conn *c);

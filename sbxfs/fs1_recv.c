@@ -204,16 +204,20 @@ static int answered(struct fs1_conn *c)
 {
 	struct incoming *i = &c->cur;
 	struct slot *s = &c->slots[i->f.tag % SLOTS];
+	struct fs1_call *parked = NULL;
 	unsigned held;
 	bool ends, orphan;
 	int rc = 0;
 
 	if (i->f.op == FILES_WATCH)
-		rc = watches_answer(c, i->arg, i->f.value);
+		rc = watches_answer(c, i->arg, i->f.value, &i->r);
 	pthread_mutex_lock(&c->lock);
 	orphan = !i->call;
-	if (i->call)
+	if (i->call) {
 		fulfil(c, i);
+		if (fs1_park_takes(c, i->call))
+			parked = i->call;
+	}
 	i->call = NULL;
 	pthread_cond_broadcast(&s->answered);
 	held = s->held;
@@ -225,6 +229,8 @@ static int answered(struct fs1_conn *c)
 	ends = c->retired && !c->busy;
 	pthread_mutex_unlock(&c->lock);
 	fs1_buf_let(c, held);
+	if (parked)
+		fs1_park_end(c, parked);
 	if (ends)
 		fs1_drop(c);
 	if (orphan)
@@ -272,7 +278,7 @@ bool fs1_whole(const struct fs1_conn *c)
 	return f.len <= have(c) - sizeof(f);
 }
 
-/* Reads while nobody waits for an answer: what is pushed, and what was asked for ahead. */
+/* Reads while nobody waits for an answer: what is pushed, what was asked for ahead, and what others left. */
 void *fs1_receive(void *arg)
 {
 	struct fs1_conn *c = arg;
@@ -290,6 +296,8 @@ void *fs1_receive(void *arg)
 			pthread_mutex_unlock(&c->lock);
 			while ((rc = fs1_step(c, MSG_DONTWAIT)) > 0)
 				;
+			if (rc == 0)
+				rc = fs1_park_read(c);
 			fs1_stop_reading(c, rc);
 			pthread_mutex_lock(&c->lock);
 		}

@@ -3,6 +3,7 @@
  * without waking another thread first. Who reads takes what comes for others, too, and when it has its own,
  * the next one that waits reads on; when nobody waits, the connection's own thread does. */
 #include "sbxfs/fs1_priv.h"
+#include "sbxfs/session.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -16,7 +17,9 @@
 /* Lock held, in all but what is said. The connection's own thread is woken by bytes, or not. */
 static void arm(struct fs1_conn *c, bool on)
 {
-	struct epoll_event ev = { .events = EPOLLONESHOT | (on ? EPOLLIN : 0u) };
+	/* For what nobody waits for it looks at the clock, too: there is always room to send, so it comes now. */
+	uint32_t now = atomic_load(&c->parked) ? EPOLLIN | EPOLLOUT : EPOLLIN;
+	struct epoll_event ev = { .events = EPOLLONESHOT | (on ? now : 0u) };
 
 	if (c->armed == on)
 		return;
@@ -82,17 +85,18 @@ void fs1_let_read(struct fs1_conn *c, struct fs1_call *call)
 	leave(c, 0);
 }
 
-/* The next frame, or part of it: an answer that comes at once is not slept for. */
-static int step(struct fs1_conn *c)
+/* An answer that comes at once is not slept for. */
+int fs1_next(struct fs1_conn *c)
 {
 	int rc;
 
 	spin_begin(&c->spin);
-	do
-		rc = fs1_step(c, MSG_DONTWAIT);
-	while (rc == 0 && spin_goes_on(&c->spin));
-	if (rc == 0)
+	while ((rc = fs1_step(c, MSG_DONTWAIT)) == 0 && spin_goes_on(&c->spin))
+		session_looks();
+	if (rc == 0) {
+		session_sleeps();
 		rc = fs1_step(c, 0);
+	}
 	spin_end(&c->spin);
 	return rc;
 }
@@ -105,7 +109,7 @@ static void lead(struct fs1_conn *c, struct fs1_call *call)
 
 	pthread_mutex_unlock(&c->lock);
 	do
-		rc = step(c);
+		rc = fs1_next(c);
 	while (rc > 0 && !call->done && --most);
 	call->leads = false;
 	fs1_stop_reading(c, rc);
@@ -116,6 +120,7 @@ static void wait_slot(struct fs1_conn *c, struct fs1_call *call)
 {
 	struct timespec ts;
 
+	session_sleeps();
 	fs1_deadline(&ts, FS1_LOOK_MS);
 	c->waiters++;
 	call->waiting = true;
@@ -142,7 +147,7 @@ void fs1_abandon(struct fs1_conn *c, struct fs1_call *call)
 		c->slots[call->slot].held = fs1_buf_hold(call->buf);
 }
 
-static bool expired(const struct fs1_conn *c, const struct fs1_call *call)
+bool fs1_expired(const struct fs1_conn *c, const struct fs1_call *call)
 {
 	uint64_t now = now_ms(), heard = atomic_load(&c->heard_ms), start = call->begun_ms;
 	uint64_t limit = (uint64_t)mount_patience(c->m, call->timeout_ms ? call->timeout_ms : FS1_TIMEOUT_MS);
@@ -165,7 +170,7 @@ static int await(struct req *q, struct fs1_conn *c, struct fs1_call *call)
 		if (call->done || now_ms() < look)
 			continue;
 		look = now_ms() + FS1_LOOK_MS;
-		if (expired(c, call))
+		if (fs1_expired(c, call))
 			return -ETIMEDOUT;
 		if (remote_interrupted(q))
 			return -EINTR;
@@ -185,7 +190,7 @@ int fs1_ready(struct req *q, struct fs1_call *call)
 	return rc == -EINTR ? refuse(q, EINTR, "interrupted") : 0;
 }
 
-static int result(struct req *q, struct fs1_call *call)
+int fs1_result(struct req *q, struct fs1_call *call)
 {
 	int rc;
 
@@ -217,7 +222,7 @@ int fs1_wait(struct req *q, struct fs1_call *call)
 	pass_on(c);
 	pthread_mutex_unlock(&c->lock);
 	if (rc == 0)
-		rc = result(q, call);
+		rc = fs1_result(q, call);
 	else
 		(void)refuse(q, -rc, late ? "the sandbox does not answer" : "interrupted");
 	if (late && now_ms() - atomic_load(&c->heard_ms) > limit)

@@ -4,6 +4,7 @@
  * that an answer which follows is never met by what was before the push. */
 #include "sbxfs/fs1_priv.h"
 #include "sbxfs/inodes.h"
+#include "sbxfs/locks.h"
 #include "sbxfs/trust.h"
 
 #include <errno.h>
@@ -21,6 +22,7 @@ struct watch_entry {
 	struct fs1_conn *conn;    /* not referenced: it ends before it goes */
 	uint64_t id;
 	bool answered;
+	unsigned changes;  /* our own of the directory, when it was asked for */
 	struct inode *dir; /* referenced */
 };
 struct watches {
@@ -149,6 +151,7 @@ static void ask(struct req *q, struct fs1_conn *c, struct inode *dir)
 	}
 	e->conn = c;
 	e->dir = dir;
+	e->changes = tree_changes_of(dir);
 	if (!add_pending(w, e)) {
 		free(e);
 		inode_unref(q->m, dir);
@@ -200,10 +203,24 @@ static bool has_room(struct fs1_conn *c, uint64_t id)
 	return room;
 }
 
-int watches_answer(struct fs1_conn *c, uint64_t arg, int64_t value)
+/* Its attributes come with the watch: who opens a directory asks for them next. What changes them later is
+ * pushed after this. */
+static void take_attr(struct fs1_conn *c, const struct watch_entry *e, const struct files_attr *told, uint64_t seq)
+{
+	struct tree_attr a;
+
+	if (!fs1_attr_ok(told))
+		return;
+	frame_attr(c->m, told, &a);
+	a.stamp = (struct tree_stamp){ atomic_load(&c->epoch), seq, seq };
+	tree_watched(c->m, e->dir, &a, e->changes);
+}
+
+int watches_answer(struct fs1_conn *c, uint64_t arg, int64_t value, const struct files_rep *rep)
 {
 	struct watches *w = c->m->fs1->watches;
 	struct watch_entry *e = (struct watch_entry *)(uintptr_t)arg, **at;
+	uint64_t seq;
 
 	if (value < 0 || is_deaf(c)) {
 		atomic_fetch_add(&c->m->fs1->unwatched, 1);
@@ -212,7 +229,9 @@ int watches_answer(struct fs1_conn *c, uint64_t arg, int64_t value)
 	}
 	if (!has_room(c, (uint64_t)value))
 		return -EPROTO;
-	trust_begin(c->m, e->dir, atomic_load(&c->epoch), atomic_fetch_add(&c->pushes, 1) + 1);
+	seq = atomic_fetch_add(&c->pushes, 1) + 1;
+	trust_begin(c->m, e->dir, atomic_load(&c->epoch), seq);
+	take_attr(c, e, &rep->attr, seq);
 	pthread_mutex_lock(&w->lock);
 	unlist(w, e);
 	w->n++;

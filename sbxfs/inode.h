@@ -73,6 +73,7 @@ struct inode {
 	bool is_known;
 	uint64_t known_epoch, known_asked, known_seen; /* its tree_stamp */
 	struct listing *listing;    /* directories: its entries a moment ago */
+	bool listing_comes;         /* somebody fetches it, and others wait; under the lock of m->listings */
 	bool is_long;               /* it has too many entries to fetch them for lookups */
 	uint64_t looks_ms;          /* lookups in it, close together */
 	unsigned looks;

@@ -3,6 +3,7 @@
 #include "sbxfs/listing.h"
 
 #include "sbxfs/remote.h"
+#include "sbxfs/session.h"
 #include "sbxfs/trust.h"
 
 #include <errno.h>
@@ -320,10 +321,14 @@ void listing_too_long(struct inode *dir)
 	pthread_mutex_unlock(&dir->tree_lock);
 }
 
-/* Somebody goes through the tree: the directory above had to be listed as well. */
-static bool is_walk(struct mount *m, struct inode *dir)
+static bool is_far(struct mount *m)
 {
-	struct inode *above = link_parent(m, dir);
+	return atomic_load(&m->ask_us) >= FAR_US;
+}
+
+bool listing_is_walk(struct mount *m, struct inode *dir)
+{
+	struct inode *above = is_far(m) ? link_parent(m, dir) : NULL;
 	bool listed = false;
 
 	if (!above)
@@ -337,7 +342,7 @@ static bool is_walk(struct mount *m, struct inode *dir)
 
 bool listing_wanted(struct mount *m, struct inode *dir)
 {
-	bool far = atomic_load(&m->ask_us) >= FAR_US, walk = far && is_walk(m, dir), many;
+	bool far = is_far(m), walk = listing_is_walk(m, dir), many;
 
 	pthread_mutex_lock(&dir->tree_lock);
 	many = !dir->is_long && (walk || (dir->looks >= (far ? 1 : CLOSE_COUNT) &&
@@ -346,4 +351,63 @@ bool listing_wanted(struct mount *m, struct inode *dir)
 		dir->looks = 0;
 	pthread_mutex_unlock(&dir->tree_lock);
 	return many;
+}
+
+/* True: this one fetches it, and says so at the end. *ret_waited: it was another one. */
+static bool begin_fetch(struct req *q, struct inode *dir, bool *ret_waited)
+{
+	struct mount *m = q->m;
+	struct timespec ts;
+	bool ours;
+
+	pthread_mutex_lock(&m->listings.lock);
+	*ret_waited = dir->listing_comes;
+	while (dir->listing_comes && !remote_interrupted(q)) {
+		session_sleeps();
+		clock_gettime(CLOCK_REALTIME, &ts);
+		ts.tv_sec++;
+		(void)pthread_cond_timedwait(&m->listings.came, &m->listings.lock, &ts);
+	}
+	ours = !dir->listing_comes;
+	dir->listing_comes = true;
+	pthread_mutex_unlock(&m->listings.lock);
+	return ours;
+}
+
+static void end_fetch(struct mount *m, struct inode *dir)
+{
+	pthread_mutex_lock(&m->listings.lock);
+	dir->listing_comes = false;
+	pthread_cond_broadcast(&m->listings.came);
+	pthread_mutex_unlock(&m->listings.lock);
+}
+
+static int fetch_and_keep(struct req *q, struct inode *dir, size_t max, struct listing **ret)
+{
+	int rc;
+
+	trust_wanted(q, dir, true);
+	rc = listing_fetch(q, dir, max, ret);
+	if (rc == 0)
+		listing_keep(dir, *ret);
+	return rc;
+}
+
+int listing_get(struct req *q, struct inode *dir, size_t max, struct listing **ret)
+{
+	bool waited, ours;
+	int rc = 0;
+
+	*ret = listing_watched(q, dir);
+	if (*ret)
+		return 0;
+	if (!is_far(q->m))
+		return fetch_and_keep(q, dir, max, ret);
+	ours = begin_fetch(q, dir, &waited);
+	*ret = waited ? listing_watched(q, dir) : NULL;
+	if (!*ret)
+		rc = ours ? fetch_and_keep(q, dir, max, ret) : -EINTR;
+	if (ours)
+		end_fetch(q->m, dir);
+	return rc;
 }

@@ -28,6 +28,7 @@ struct listing {
 	struct listed_text *text;
 	struct mount *m;
 	atomic_uint_fast64_t used_ms;
+	atomic_bool walked;            /* what is below was asked for (tree_walk.c) */
 	atomic_uint_fast64_t shown_ms; /* when the kernel got all of it, with attributes, to keep */
 	struct inode *home;          /* whose own it is; under the lock of m->listings, as are the next */
 	struct listing *next, *prev; /* newest first */
@@ -35,6 +36,9 @@ struct listing {
 
 /* Fetches; more entries than max: -E2BIG; more than LISTED_MAX with the others: -ENOMEM. */
 int listing_fetch(struct req *q, struct inode *dir, size_t max, struct listing **ret);
+/* The same as the directory's own; from a watch when it tells that nothing has changed. Far away one fetches,
+ * and others wait for that. */
+int listing_get(struct req *q, struct inode *dir, size_t max, struct listing **ret);
 struct listing *listing_ref(struct listing *l);
 void listing_unref(struct listing *l); /* NULL is fine */
 /* NULL: not in it. */
@@ -57,6 +61,8 @@ void listing_missed(struct inode *dir);
 /* There were so many just now that a listing is cheaper. What is not there does not count: who makes
  * many files asks for each name once, and what he makes changes the listing. */
 bool listing_wanted(struct mount *m, struct inode *dir);
+/* Somebody goes through a tree that is far away: the directory above was listed as well. */
+bool listing_is_walk(struct mount *m, struct inode *dir);
 /* It has more entries than are fetched for the sake of lookups. */
 void listing_too_long(struct inode *dir);
 

@@ -80,6 +80,7 @@ int mount_init(struct mount *m, const struct options *opt, struct sbx *sbx)
 	client_name(m);
 	pthread_mutex_init(&m->lock, NULL);
 	pthread_mutex_init(&m->listings.lock, NULL);
+	pthread_cond_init(&m->listings.came, NULL);
 	rc = inodes_new(m, &m->inodes);
 	if (rc == 0)
 		rc = errlog_new(&m->errors);
@@ -104,6 +105,8 @@ int mount_init(struct mount *m, const struct options *opt, struct sbx *sbx)
 	if (rc == 0)
 		rc = agains_new(&m->agains);
 	if (rc == 0)
+		rc = walk_new(&m->walk);
+	if (rc == 0)
 		rc = flusher_new(m, &m->flusher);
 	if (rc == 0)
 		rc = ports_new(m, &m->ports);
@@ -124,6 +127,7 @@ void mount_stop(struct mount *m)
 	if (m->feeds)
 		feeds_stop(m->feeds);
 	lock_waits_stop(m->lock_waits);
+	fs1_park_stop(m->fs1); /* what it leaves goes to the pool */
 	pool_free(m->pool);
 	m->pool = NULL;
 	flusher_stop(m->flusher);
@@ -138,6 +142,7 @@ void mount_fini(struct mount *m)
 	fs1_free(m->fs1);
 	lock_waits_free(m->lock_waits);
 	agains_free(m->agains);
+	walk_free(m);
 	notifier_free(m->notifier);
 	notifier_free(m->top_notifier);
 	watch_free(m->watch);
@@ -150,6 +155,7 @@ void mount_fini(struct mount *m)
 	errlog_free(m->errors);
 	inodes_free(m->inodes);
 	json_decref(m->caps);
+	pthread_cond_destroy(&m->listings.came);
 	pthread_mutex_destroy(&m->listings.lock);
 	pthread_mutex_destroy(&m->lock);
 	memset(m, 0, sizeof(*m));

@@ -36,6 +36,7 @@ struct lock_waits;
 struct agains;
 struct notifier;
 struct listing;
+struct walk;
 
 enum ids_mode { IDS_RAW, IDS_MAP };
 enum proto_mode { PROTO_HTTP, PROTO_AUTO };
@@ -90,6 +91,7 @@ struct mount {
 	struct fs1 *fs1;
 	struct lock_waits *lock_waits;
 	struct agains *agains;
+	struct walk *walk;
 	struct notifier *notifier, *top_notifier;
 	struct timespec started;
 	char client[40]; /* names this mount to the server, so that its handles live */
@@ -120,6 +122,7 @@ struct mount {
 	struct {
 		atomic_size_t entries; /* of all there are */
 		pthread_mutex_t lock;
+		pthread_cond_t came;          /* one that others wait for */
 		struct listing *first, *last; /* those that directories keep */
 		size_t kept;                  /* entries of these */
 	} listings;

@@ -5,6 +5,7 @@
 
 #include "common/json/json.h"
 #include "sbxfs/host.h"
+#include "sbxfs/session.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -177,6 +178,7 @@ int remote_send(struct req *q, const char *method, char *path, struct sbx_reques
 	q->changes += strcmp(method, "GET") != 0;
 	atomic_fetch_add(&m->stats.requests, 1);
 	clock_gettime(CLOCK_MONOTONIC, &t0);
+	session_sleeps();
 	rc = sbx_call(m->sbx, r, ret, &q->err);
 	clock_gettime(CLOCK_MONOTONIC, &t1);
 	free(path);

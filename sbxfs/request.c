@@ -84,11 +84,14 @@ static bool moves_data(const struct req *q)
 		!strcmp(q->op, "fsync");
 }
 
-static void trace(const struct req *q, int rc)
+static void trace(struct req *q, int rc)
 {
-	if (atomic_load(&q->m->tracing))
-		log_info("%s %s: %s (%lld ms)", q->op, q->path, rc ? errno_word(-rc) : "ok",
-			(long long)(now_ms() - q->start_ms));
+	if (!atomic_load(&q->m->tracing))
+		return;
+	if (q->about && !q->path[0])
+		req_path(q, q->about, q->about_name);
+	log_info("%s %s: %s (%lld ms)", q->op, q->path, rc ? errno_word(-rc) : "ok",
+		(long long)(now_ms() - q->start_ms));
 }
 
 void req_fail(struct req *q, int rc)

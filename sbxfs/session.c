@@ -2,7 +2,9 @@
 /* What libfuse leaves to the kernel's defaults: how requests are waited for, and part of the greeting.
  *
  * A thread that has answered one request looks for the next one for a moment before it sleeps (spin.h), so that
- * a program that asks one thing after the other wakes nobody. One does at a time; the others sleep in the kernel.
+ * a program that asks one thing after the other wakes nobody. One thread at a time waits for the kernel: of
+ * several the kernel would wake one with each request, also when another has it already. Who has got a request
+ * is soon back; when that lasts, or it is going to sleep, or one more request comes, the next one waits instead.
  *
  * When a file is written the kernel asks before
  * each write for `security.capability`, a second request for each, unless the other side promises to take
@@ -12,6 +14,7 @@
 
 #include "sbxfs/mount.h"
 
+#include "common/sys/clock.h"
 #include "common/sys/fd.h"
 #include "common/sys/spin.h"
 
@@ -62,33 +65,123 @@ static void set_works(bool on)
 		atomic_fetch_add(&working, 1);
 }
 
+#define ALERT_US 1000
+#define BUSY_US  10000
+
+/* Whose turn it is to wait for the kernel. */
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t turn;
+	int fd; /* of the kernel; -1: nobody asks */
+	atomic_bool watched; /* somebody's; changed under the lock, as are the next */
+	unsigned behind;     /* threads that wait for their turn */
+	bool alert;          /* one of them looks now and then whether nobody has it */
+	bool called;         /* one of them is being woken for it */
+	int64_t asked_us;    /* the last request */
+} door = { .lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1 };
+
+/* Lock held, in these. */
+static void turn_ends(void *arg)
+{
+	(void)arg;
+	door.behind--;
+	pthread_mutex_unlock(&door.lock);
+}
+
+static void stay_behind(void)
+{
+	struct timespec ts;
+
+	if (door.alert || clock_mono_us() - door.asked_us > BUSY_US) {
+		pthread_cond_wait(&door.turn, &door.lock);
+		return;
+	}
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	ts.tv_nsec += ALERT_US * 1000;
+	ts.tv_sec += ts.tv_nsec / 1000000000;
+	ts.tv_nsec %= 1000000000;
+	door.alert = true;
+	(void)pthread_cond_timedwait(&door.turn, &door.lock, &ts);
+	door.alert = false;
+}
+
+static void call_one(void)
+{
+	if (!door.behind || door.called || atomic_load(&door.watched))
+		return;
+	door.called = true;
+	pthread_cond_signal(&door.turn);
+}
+
+/* The session may end while a thread waits: then it is cancelled there. */
+static void take_turn(void)
+{
+	pthread_mutex_lock(&door.lock);
+	door.behind++;
+	pthread_cleanup_push(turn_ends, NULL);
+	while (atomic_load(&door.watched))
+		stay_behind();
+	door.called = false;
+	atomic_store(&door.watched, true);
+	pthread_cleanup_pop(1);
+}
+
+static void leave_turn(void)
+{
+	pthread_mutex_lock(&door.lock);
+	atomic_store(&door.watched, false);
+	door.asked_us = clock_mono_us();
+	if (!door.alert)
+		call_one();
+	pthread_mutex_unlock(&door.lock);
+}
+
+void session_sleeps(void)
+{
+	if (door.fd < 0 || atomic_load(&door.watched))
+		return;
+	pthread_mutex_lock(&door.lock);
+	call_one();
+	pthread_mutex_unlock(&door.lock);
+}
+
+/* Another one that is at work comes back, or says that it is going to sleep. */
+void session_looks(void)
+{
+	if (door.fd >= 0 && !atomic_load(&door.watched) && atomic_load(&working) < 2 &&
+		fd_wait(door.fd, POLLIN, 0))
+		session_sleeps();
+}
+
 /* Until there seems to be a request, or it is time to sleep. While another thread is at work on one, it and who
  * answers it need the processors. */
 static void look_out(int fd, struct spin *s)
 {
-	static atomic_bool taken;
-
-	if (!s->window_us || atomic_load(&working) || atomic_exchange(&taken, true))
+	if (!s->window_us || atomic_load(&working))
 		return;
 	while (!fd_wait(fd, POLLIN, 0) && !atomic_load(&working) && spin_goes_on(s))
 		;
-	atomic_store(&taken, false);
 }
 
 static ssize_t do_read(int fd, void *buf, size_t len, void *arg)
 {
 	static _Thread_local struct spin spin;
 	ssize_t n;
+	int error;
 
 	(void)arg;
 	set_works(false);
+	take_turn();
 	spin_begin(&spin);
 	look_out(fd, &spin);
 	n = read(fd, buf, len);
+	error = errno;
 	spin_end(&spin);
+	leave_turn();
 	set_works(n > 0);
 	if (n > 0 && ((const struct fuse_in_header *)buf)->opcode == FUSE_INIT)
 		look_at(buf, (size_t)n);
+	errno = error;
 	return n;
 }
 
@@ -120,7 +213,14 @@ int session_begin(struct fuse_session *se)
 {
 	static const struct fuse_custom_io io = { .read = do_read, .writev = do_writev };
 
+	pthread_condattr_t attr;
+
 	if (pthread_key_create(&works, work_ends) != 0)
 		return -EAGAIN;
-	return fuse_session_custom_io(se, &io, fuse_session_fd(se)) == 0 ? 0 : -EIO;
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&door.turn, &attr);
+	pthread_condattr_destroy(&attr);
+	door.fd = fuse_session_fd(se);
+	return fuse_session_custom_io(se, &io, door.fd) == 0 ? 0 : -EIO;
 }

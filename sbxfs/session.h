@@ -6,5 +6,9 @@
 struct fuse_session;
 /* Mounted, and before the first request is read. */
 int session_begin(struct fuse_session *se);
+/* By a thread that has a request. It is going to sleep: another one waits for the kernel, if none does. */
+void session_sleeps(void);
+/* It looks for something without sleeping: the same, when the kernel has another request. */
+void session_looks(void);
 
 #endif

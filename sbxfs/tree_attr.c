@@ -97,6 +97,17 @@ void tree_shown(struct req *q, struct inode *i, struct tree_attr *a)
 	pthread_mutex_unlock(&i->tree_lock);
 }
 
+void tree_watched(struct mount *m, struct inode *i, struct tree_attr *a, unsigned changes)
+{
+	struct req q = { .m = m };
+
+	if (!i->is_tree || !S_ISDIR(a->st.st_mode) || !inode_is(m, i, &a->id, true) ||
+		changes != tree_changes_of(i))
+		return;
+	tree_shown(&q, i, a);
+	(void)trust_attr(&q, i, a);
+}
+
 /* A directory of the image is born again when the first change in it copies it to the sandbox's own
  * layer: the number stays, the generation does not. Under the name it had it is the same one, or a
  * shell that stands in it would stand in nothing. */
@@ -281,6 +292,8 @@ static bool lookup_watched(struct req *q, struct inode *dir, const char *name)
 	double secs = 0;
 	bool done = false;
 
+	if (l)
+		walk_on(q, dir, l);
 	if (f && tells_of(q, dir, f, l)) {
 		answer_listed(q, dir, name, f, l, S_ISDIR(f->st.st_mode) ? 0 : TREE_ATTR_SECS);
 		done = true;
@@ -298,12 +311,8 @@ static struct listing *fetch_for_lookups(struct req *q, struct inode *dir)
 	struct listing *l = NULL;
 	int rc;
 
-	(void)trust_wanted(q, dir, true);
-	rc = listing_fetch(q, dir, LISTING_MAX, &l);
-
-	if (rc == 0)
-		listing_keep(dir, l);
-	else if (rc == -E2BIG)
+	rc = listing_get(q, dir, LISTING_MAX, &l);
+	if (rc == -E2BIG)
 		listing_too_long(dir);
 	return rc == 0 ? l : NULL;
 }
@@ -322,6 +331,8 @@ static bool lookup_listed(struct req *q, struct inode *dir, const char *name)
 	if (!l && listing_wanted(q->m, dir))
 		l = fetch_for_lookups(q, dir);
 	memset(&q->err, 0, sizeof(q->err)); /* the question itself is still to be asked */
+	if (l)
+		walk_on(q, dir, l);
 	f = l ? listing_find(l, name) : NULL;
 	if (f && known_better(q, dir, f, l))
 		f = NULL;

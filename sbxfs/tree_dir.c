@@ -20,13 +20,10 @@ static int fetch(struct req *q, struct inode *i, struct handle *h)
 	int rc;
 
 	listing_unref(h->dir);
-	h->dir = listing_watched(q, i);
-	if (h->dir)
-		return 0;
-	trust_wanted(q, i, true);
-	rc = listing_fetch(q, i, ENTRIES_MAX, &h->dir);
+	h->dir = NULL;
+	rc = listing_get(q, i, ENTRIES_MAX, &h->dir);
 	if (rc == 0)
-		listing_keep(i, h->dir);
+		walk_on(q, i, h->dir);
 	else if (rc == -ENOENT || rc == -ENOTDIR)
 		rc = -ESTALE;
 	return rc;

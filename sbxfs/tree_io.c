@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INLINE_MS  1000
 #define INLINE_MAX (16u * 1024 * 1024) /* of all open files; beyond it opens bring no bytes */
 
 static struct tree_file *file_of(struct handle *h)
@@ -135,16 +134,6 @@ static bool same_version(struct inode *i, const struct tree_attr *a, unsigned ch
 	(void)snprintf(i->version, sizeof(i->version), "%s", ours ? "" : a->version);
 	i->contents += !same;
 	*ret_contents = i->contents - ours;
-	pthread_mutex_unlock(&i->tree_lock);
-	return same;
-}
-
-static bool same_contents(struct inode *i, unsigned contents)
-{
-	bool same;
-
-	pthread_mutex_lock(&i->tree_lock);
-	same = i->contents == contents;
 	pthread_mutex_unlock(&i->tree_lock);
 	return same;
 }
@@ -348,62 +337,4 @@ int tree_with_handle(struct req *q, struct tree_file *f,
 		return rc;
 	rc = reopen(q, f);
 	return rc == 0 ? fn(q, f, arg) : rc;
-}
-
-struct read_arg {
-	uint64_t off;
-	size_t size, len;
-	char *buf;
-};
-
-static int read_fn(struct req *q, struct tree_file *f, void *arg)
-{
-	struct read_arg *r = arg;
-
-	return wire_read(q, f->h->inode->box, f->handle, r->off, r->size, r->buf, &r->len);
-}
-
-/* From what came with the open, while that is young; or when nothing better is to be had. */
-static bool read_inline(struct req *q, struct tree_file *f, size_t size, off_t off, bool anyway)
-{
-	size_t at = (size_t)off, n;
-	bool fits;
-
-	if (tree_file_lock(q, f) < 0)
-		return false;
-	fits = f->inl && (anyway || (now_ms() - f->inl_ms <= INLINE_MS &&
-		same_contents(f->h->inode, f->inl_contents))) &&
-		(f->inl_all || (at < f->inl_len && size <= f->inl_len - at));
-	if (fits) {
-		n = at < f->inl_len ? f->inl_len - at : 0;
-		fuse_reply_buf(q->fr, n ? f->inl + at : NULL, n < size ? n : size);
-	} else if (tree_has_handle(f)) {
-		tree_inline_drop(q->m, f);
-	}
-	pthread_mutex_unlock(&f->lock);
-	return fits;
-}
-
-void tree_read(struct req *q, struct handle *h, size_t size, off_t off)
-{
-	struct read_arg r = { .off = (uint64_t)off, .size = size };
-	struct tree_file *f = file_of(h);
-	bool had_handle = tree_has_handle(f);
-	int rc;
-
-	if (read_inline(q, f, size, off, false))
-		return;
-	tree_drain(q, h->inode);
-	if (had_handle && ahead_read(q, f, size, off))
-		return;
-	r.buf = malloc(size ? size : 1);
-	rc = r.buf ? tree_with_handle(q, f, read_fn, &r) : -ENOMEM;
-	/* Its name is gone, and all of it is here. */
-	if (rc < 0 && !had_handle && !q->err.status && read_inline(q, f, size, off, true))
-		;
-	else if (rc < 0)
-		req_fail(q, rc);
-	else
-		fuse_reply_buf(q->fr, r.buf, r.len);
-	free(r.buf);
 }

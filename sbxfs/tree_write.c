@@ -4,6 +4,7 @@
  * What follows is collected to 1 MiB and sent when full, when somebody looks, or soon. A late failure
  * is told by the next write, fsync and close, once by each, and the open file takes no more writes. */
 #include "sbxfs/remote.h"
+#include "sbxfs/session.h"
 #include "sbxfs/treefs.h"
 
 #include <errno.h>
@@ -80,6 +81,7 @@ int tree_file_lock(struct req *q, struct tree_file *f)
 
 	if (pthread_mutex_trylock(&f->lock) == 0)
 		return 0;
+	session_sleeps();
 	do {
 		if (remote_interrupted(q))
 			return refuse(q, EINTR, "interrupted");

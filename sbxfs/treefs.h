@@ -106,6 +106,8 @@ void tree_reply(struct req *q, struct inode *dir, const char *name, struct tree_
 /* Our own change: what the daemon knows about it is old. */
 void tree_changed(struct req *q, struct inode *i);
 unsigned tree_changes_of(struct inode *i);
+/* A directory's attributes, as they came with its watch, which was asked for after so many changes of ours. */
+void tree_watched(struct mount *m, struct inode *i, struct tree_attr *a, unsigned changes);
 /* What the kernel gets to see of an inode. */
 void tree_shown(struct req *q, struct inode *i, struct tree_attr *a);
 void tree_lookup(struct req *q, struct inode *dir, const char *name);
@@ -125,7 +127,6 @@ void tree_readlink(struct req *q, struct inode *i);
 void tree_open(struct req *q, struct inode *i, struct fuse_file_info *fi);
 void tree_create(struct req *q, struct inode *dir, const char *name, mode_t mode,
 	struct fuse_file_info *fi);
-void tree_read(struct req *q, struct handle *h, size_t size, off_t off);
 void tree_file_close(struct req *q, struct handle *h);
 /* Runs one request on an open file; when the server has forgotten the handle, opens it anew by path,
  * if the path still leads to the same object. */
@@ -139,6 +140,9 @@ void tree_inline_drop(struct mount *m, struct tree_file *f);
 void tree_file_put(struct mount *m, struct tree_file *f);
 /* The server's handle of any open file of the inode (writes: of one that may); false: there is none. */
 bool tree_any_handle(struct inode *i, bool writes, char out[24]);
+
+/* tree_read.c */
+void tree_read(struct req *q, struct handle *h, size_t size, off_t off);
 
 /* tree_write.c */
 /* flags: as they are now; those of the open may have been others. */
@@ -175,6 +179,14 @@ void again_mark(struct req *q, struct inode *i, int flags);
 bool again_lookup(struct req *q, struct inode *dir, const char *name);
 /* True: it is open already. */
 bool again_open(struct req *q, struct inode *i, int flags, char ret_handle[24], struct tree_attr *ret);
+
+/* tree_walk.c: listings before they are asked for. */
+struct walk;
+int walk_new(struct walk **ret);
+void walk_free(struct mount *m); /* no thread of the pool is left */
+void walk_tidy(struct mount *m); /* now and then, from the flusher */
+/* Somebody uses that listing of the directory. */
+void walk_on(struct req *q, struct inode *dir, struct listing *l);
 
 /* tree_ahead.c: reading before it is asked for. */
 /* True: answered. */

@@ -67,6 +67,25 @@ healed() {
 }
 names() { python3 -c 'import os, sys; print(sorted(os.listdir(sys.argv[1].encode())))' "$1"; }
 
+@test "far away a tree is fetched ahead of who walks it, and he misses nothing that changed meanwhile" {
+	guest 'for a in 1 2 3 4 5; do for b in 1 2 3 4 5; do mkdir -p tree/$a/$b; echo x > tree/$a/$b/f; done; done'
+	seen() { (cd "$1" && timeout 60 find . | sort); }
+	inside() { guest 'cd tree && find .' | sort; }
+	lie far
+	same "$(seen "$LH/tree")" "$(inside)"
+	for n in 1 2 3; do
+		(seen "$LH/tree" >/dev/null) &
+		guest "echo y > tree/$n/4/new; mv tree/$n/1 tree/$n/moved; rm -r tree/5/$n" >/dev/null
+		wait $!
+		agree() { [ "$(seen "$LH/tree")" = "$(inside)" ]; }
+		fs_wait agree
+		same "$(cat "$LH/tree/$n/4/new")" y
+	done
+	guest 'rm -r tree'
+	fs_wait sh -c "! [ -e '$LH/tree' ]"
+	healed
+}
+
 @test "names that no directory can hold are left out, all others are shown" {
 	lie names
 	same "$(names "$LH")" "[b'\\x01\\x1b[31m\\x7f', b'new\\nline', b'$(printf 'n%.0s' $(seq 255))', b'\\xff\\xfebad']"

@@ -3,8 +3,8 @@
 """liar.py LISTEN REAL WORD: stands between a mount and its server, and does to it what the file WORD says.
 
 LISTEN and REAL are paths of unix sockets or HOST:PORT. With the word `pass` bytes pass; `hold` keeps all
-bytes back, in both directions, until the word changes; `slow` lets pieces pass a quarter of a second late;
-`cut` ends every connection. With any other word requests pass as well, but the connection of sbx-fs/1 is
+bytes back, in both directions, until the word changes; `slow` lets pieces pass a quarter of a second late,
+`far` 5 ms; `cut` ends every connection. With any other word requests pass as well, but the connection of sbx-fs/1 is
 spoken by this program: a small tree of its own, in which one thing is a lie. The word is looked at with each
 piece and each frame, so that it can be changed at any time."""
 import os, re, socket, stat, struct, sys, threading, time
@@ -57,8 +57,7 @@ def copy(a, b):
             data = a.recv(65536)
             while word() == "hold":
                 time.sleep(0.05)
-            if word() == "slow":
-                time.sleep(0.25)
+            time.sleep({"slow": 0.25, "far": 0.005}.get(word(), 0))
             if not data or word() == "cut":
                 break
             b.sendall(data)
@@ -242,7 +241,7 @@ class Liar:
             path = self.get(v[16])
             self.get(v[17] + v[18])
             w = word()
-            if w in ("pass", "cut"):
+            if w in ("pass", "far", "cut"):
                 return
             if w == "drip":
                 time.sleep(0.3)
@@ -264,7 +263,7 @@ def connection(client):
             if not piece:
                 return end(client)
             head += piece
-        if b"sbx-fs/1" not in head or word() in ("pass", "slow"):
+        if b"sbx-fs/1" not in head or word() in ("pass", "slow", "far"):
             return both(client, head)
         client.sendall(b"HTTP/1.1 101 S\r\nConnection: Upgrade\r\nUpgrade: sbx-fs/1\r\n\r\n")
         Liar(client).serve()

@@ -48,7 +48,10 @@ teardown() { [ -z "${RELAY:-}" ] || kill "$RELAY"; }
 		told(os.close, big)
 		os.unlink(tiny + "/big")
 		def fits():
-		    f = make(tiny + "/again")
+		    try: f = make(tiny + "/again")
+		    except OSError as e:
+		        assert e.errno in FULL, e
+		        return False
 		    try:
 		        return told(os.write, f, b"z" * (1 << 20)) == 0 and told(os.fsync, f) == 0
 		    finally: told(os.close, f)
@@ -171,6 +174,45 @@ assert d[:n * 12288] == b"".join(b"%08d" % i * 1536 for i in range(n)), (n, len(
 	holds "$id2"
 	api DELETE "/sandboxes/$id2"
 	api DELETE /volumes/v
+}
+
+@test "reads of many threads: a server that is killed spoils none, a worker that stands still leaves them killable" {
+	cat >"$T/r.py" <<-'PY'
+		import os, random, sys, threading, time
+		path, out = sys.argv[1:]
+		f = os.open(path, os.O_RDONLY | os.O_DIRECT) # each read is a request
+		good, bad = [0] * 8, []
+		def reads(n):
+		    r = random.Random(n)
+		    while True:
+		        at, size = r.randrange(1900), r.choice((4096, 4096, 65536, 200000))
+		        try: d = os.pread(f, size, at * 4096)
+		        except OSError: time.sleep(0.01); continue
+		        if d != b"".join(b"%08d" % i * 512 for i in range(at, at + 49))[:size]: bad.append(at)
+		        good[n] += 1
+		for n in range(8): threading.Thread(target=reads, args=(n,), daemon=True).start()
+		while True:
+		    with open(out + ".new", "w") as o: print(min(good), len(bad), file=o)
+		    os.rename(out + ".new", out)
+		    time.sleep(0.05)
+	PY
+	python3 -c 'import sys; open(sys.argv[1], "wb").write(b"".join(b"%08d" % i * 512 for i in range(2000)))' "$H/pages"
+	worker=$(process_of "$(api GET /sandboxes/box | jq -r .id)" worker)
+	python3 "$T/r.py" "$H/pages" "$T/host/reads" &
+	r=$!
+	goes_on() { [ "$(cut -d' ' -f1 "$T/host/reads")" -gt "$1" ]; }
+	fs_wait goes_on 50
+	kill -9 "$(cat "$T/pid")"
+	fs_wait fs_gone "$(cat "$T/pid")"
+	fs_server
+	fs_wait goes_on $(($(cut -d' ' -f1 "$T/host/reads") + 50))
+	kill -STOP "$worker"
+	kill -9 $r
+	fs_wait fs_gone $r || { kill -CONT "$worker"; false; }
+	kill -CONT "$worker"
+	same "$(cut -d' ' -f2 "$T/host/reads")" 0
+	fs_wait sh -c "[ \"\$(head -c 8 '$H/pages')\" = 00000000 ]"
+	rm "$H/pages"
 }
 
 # over OPTIONS...: ends the server, starts it on TCP with a token, a relay before it, and mounts that.
