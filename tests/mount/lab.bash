@@ -129,7 +129,7 @@ given_back() {
 tree_row() {
 	local before after most=0 n p
 	for ((n = 0; n < $1 / 1000; n += 10)); do
-		guest "mkdir -p w/tree; cd w/tree; for d in \$(seq $n $((n + 9))); do mkdir \$d; (cd \$d; seq 1000 | xargs touch)
+		SLOW=${SLOW:-4} guest "mkdir -p w/tree; cd w/tree; for d in \$(seq $n $((n + 9))); do mkdir \$d; (cd \$d; seq 1000 | xargs touch)
 			done; echo made" | grep -q made || { echo "the guest made no tree"; return 1; }
 	done
 	before=$(pss)
@@ -153,7 +153,7 @@ TREE_KIB=$((352 * 1024)) # names and a listing, doc/limits.md
 entries_row() { # ENTRIES of one directory
 	local before most n
 	for ((n = 1; n <= $1; n += 10000)); do
-		guest "mkdir -p w/one; cd w/one; seq $n $((n + 9999 < $1 ? n + 9999 : $1)) | xargs touch; echo made" |
+		SLOW=${SLOW:-4} guest "mkdir -p w/one; cd w/one; seq $n $((n + 9999 < $1 ? n + 9999 : $1)) | xargs touch; echo made" |
 			grep -q made || { echo "the guest made no entries"; return 1; }
 	done
 	before=$(pss)
