@@ -79,10 +79,15 @@ int handle_sandbox_update(struct call *c, struct err *e)
 int handle_sandbox_delete(struct call *c, struct err *e)
 {
 	_cleanup_(sandbox_unref_p) struct sandbox *s = NULL;
+	int rc;
 
-	if (call_sandbox(c, &s, e) < 0 || sandbox_terminate(s, "request", e) < 0)
+	if (call_sandbox(c, &s, e) < 0)
 		return -1;
-	return reply_empty(c);
+	rc = sandbox_terminate(s, "request", e);
+	if (rc == 0)
+		rc = reply_empty(c);
+	core_tell_ends(c->core);
+	return rc;
 }
 
 static int turn(struct call *c, int (*fn)(struct sandbox *, struct err *), struct err *e)

@@ -154,7 +154,12 @@ void guest_shutdown(struct guest *g)
 	for (struct call *c = g->calls; c; c = c->next)
 		(void)shutdown(c->fd, SHUT_RDWR);
 	pthread_mutex_unlock(&g->lock);
-	hub_mute(g->hub, &g->events); /* its end is no news */
+	guest_mute(g);
+}
+
+void guest_mute(struct guest *g)
+{
+	hub_mute(g->hub, &g->events);
 }
 
 static void call_unlink(struct guest *g, struct call *c)

@@ -32,6 +32,8 @@ int guest_connect(struct guest_hub *h, int run_dirfd, const uint8_t secret[PROTO
 void guest_free(struct guest *g);
 /* Ends every call under way with conflict ("sandbox has ended") and refuses new ones. */
 void guest_shutdown(struct guest *g);
+/* From here on its end is no news. Never waits; any thread, any lock. */
+void guest_mute(struct guest *g);
 
 struct guest_start {
 	uint32_t num;             /* the server's number of the process */

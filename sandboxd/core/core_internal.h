@@ -71,6 +71,7 @@ struct core {
 	/* under queue_lock */
 	struct end_job *jobs, **jobs_tail;
 	struct end_job *rests, **rests_tail; /* clean-ups, oldest first */
+	bool ends_untold; /* atomic; see core_tell_ends */
 	bool reaper_idle;                    /* it sleeps until it is woken */
 	bool stop;
 };

@@ -131,6 +131,7 @@ static bool clean_up(struct sandbox *s, bool destroy, bool again)
 	bool ended, done;
 
 	fault_point("end-answered");
+	store_look(c->store);
 	done = !destroy || c->ops->destroy(c->backend, s->id, &e) == 0;
 	pthread_mutex_lock(&s->lock);
 	ended = s->ended;
@@ -152,7 +153,8 @@ static bool clean_up(struct sandbox *s, bool destroy, bool again)
 	return done;
 }
 
-/* Takes the job; false: nobody is there any more who would do it. */
+/* Takes the job; false: nobody is there any more who would do it. The reaper is woken by who tells of
+ * the end. */
 static bool queue_rest(struct core *c, struct end_job *j, int64_t after_ms)
 {
 	bool queued = false;
@@ -163,12 +165,21 @@ static bool queue_rest(struct core *c, struct end_job *j, int64_t after_ms)
 		j->next = NULL;
 		*c->rests_tail = j;
 		c->rests_tail = &j->next;
-		if (c->reaper_idle)
-			pthread_cond_signal(&c->queue_cond);
 		queued = true;
 	}
 	pthread_mutex_unlock(&c->queue_lock);
 	return queued;
+}
+
+void core_tell_ends(struct core *c)
+{
+	if (!__atomic_exchange_n(&c->ends_untold, false, __ATOMIC_ACQ_REL))
+		return;
+	core_changed(c);
+	pthread_mutex_lock(&c->queue_lock);
+	if (c->reaper_idle)
+		pthread_cond_signal(&c->queue_cond);
+	pthread_mutex_unlock(&c->queue_lock);
 }
 
 /* Takes the grip. */
@@ -206,8 +217,8 @@ static int end_runtime(struct sandbox *s, struct backend_grip *grip, uint64_t ti
 		rc = c->ops->destroy(c->backend, s->id, e);
 	fault_point("end-recorded");
 	note_end(s, rc == 0);
-	core_changed(c);
 	queue_clean_up(s, grip, gone);
+	__atomic_store_n(&c->ends_untold, true, __ATOMIC_RELEASE);
 	if (rc < 0)
 		log_error(
 			"a sandbox could not be ended id=%s reason=\"%s\"", s->id, e ? e->msg : "");
@@ -234,6 +245,8 @@ int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e)
 		/* As early as can be: the guest dies on another processor while the rest goes on. */
 		grip = s->grip;
 		s->grip = BACKEND_GRIP_NULL;
+		if (s->guest)
+			guest_mute(s->guest);
 		backend_grip_kill(&grip);
 		fault_point("end-killed");
 		export_end(s);
@@ -366,6 +379,7 @@ static void tick(struct core *c)
 
 	look_at_disk(c);
 	core_spare_dirs(c);
+	core_tell_ends(c); /* of one whose answer nobody reads */
 	if (registry_all(&c->reg, &all, &n) < 0)
 		return;
 	for (size_t i = 0; i < n; i++) {
@@ -407,6 +421,7 @@ static void run_job(struct core *c, struct end_job *j)
 		pthread_mutex_unlock(&c->queue_lock);
 		if (strcmp(j->reason, "idle") || !suspend_idle(j->s))
 			sandbox_terminate(j->s, j->reason, &e);
+		core_tell_ends(c);
 	} else if (!clean_up(j->s, j->destroy, j->again)) {
 		j->again = true;
 		if (queue_rest(c, j, AGAIN_MS))

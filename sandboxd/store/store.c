@@ -28,6 +28,7 @@ struct write {
 	struct write *next;
 	uint64_t ticket;
 	bool durable, drop, wipes;
+	bool comes;   /* to store_wait, within moments: nobody else has to be woken */
 	bool awaited; /* somebody waits for the commit, not for the disk */
 	bool ends;                /* only id and state count */
 	struct store_sandbox rec; /* strings owned */
@@ -372,7 +373,8 @@ static uint64_t queue(struct store *st, struct write *w, bool at_once)
 		*st->last = w;
 		st->last = &w->next;
 		st->urgent |= at_once;
-		wake_thread(st);
+		if (!w->comes)
+			wake_thread(st);
 	}
 	pthread_mutex_unlock(&st->lock);
 	if (!ticket)
@@ -403,24 +405,25 @@ static struct write *write_new(const struct store_sandbox *r, bool durable)
 }
 
 static uint64_t put_sandbox(
-	struct store *st, const struct store_sandbox *r, bool durable, bool at_once)
+	struct store *st, const struct store_sandbox *r, bool durable, bool comes)
 {
 	struct write *w = write_new(r, durable);
 
 	if (!w)
 		return 0;
 	w->wipes = !r->env;
-	return queue(st, w, at_once);
+	w->comes = comes;
+	return queue(st, w, durable && !comes);
 }
 
 uint64_t store_put_sandbox(struct store *st, const struct store_sandbox *r, bool durable)
 {
-	return put_sandbox(st, r, durable, durable);
+	return put_sandbox(st, r, durable, false);
 }
 
 uint64_t store_put_awaited(struct store *st, const struct store_sandbox *r)
 {
-	return put_sandbox(st, r, true, false);
+	return put_sandbox(st, r, true, true);
 }
 
 uint64_t store_end_awaited(struct store *st, const char *id, int state)
@@ -430,7 +433,7 @@ uint64_t store_end_awaited(struct store *st, const char *id, int state)
 
 	if (!w)
 		return 0;
-	w->ends = w->wipes = w->awaited = true;
+	w->ends = w->wipes = w->awaited = w->comes = true;
 	return queue(st, w, false);
 }
 
@@ -494,6 +497,13 @@ int store_load_rows(struct store *st, const char *kind,
 	return rc;
 }
 
+void store_look(struct store *st)
+{
+	pthread_mutex_lock(&st->lock);
+	wake_thread(st);
+	pthread_mutex_unlock(&st->lock);
+}
+
 int store_wait(struct store *st, uint64_t ticket, struct err *e)
 {
 	struct failure **p, *f = NULL;
@@ -506,7 +516,8 @@ int store_wait(struct store *st, uint64_t ticket, struct err *e)
 			pthread_cond_wait(&st->done, &st->lock);
 		else
 			commit_queue(st);
-	wake_thread(st);
+	if (st->first || st->pages >= LONG_LOG)
+		wake_thread(st);
 	for (p = &st->failures; *p && (*p)->ticket != ticket; p = &(*p)->next)
 		;
 	if (*p) {

@@ -58,6 +58,9 @@ int store_load_rows(struct store *st, const char *kind,
 /* Commits, or waits until another has, the durable write of this ticket; -1 when it failed. Once a
  * ticket. */
 int store_wait(struct store *st, uint64_t ticket, struct err *e);
+/* After store_end_awaited, when there is time: the values of its environment leave the log a second after
+ * the last commit. */
+void store_look(struct store *st);
 
 /* Before the first write only: every record in order of creation. `each` returning -1 stops. */
 int store_load_sandboxes(struct store *st,
