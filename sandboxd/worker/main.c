@@ -66,7 +66,7 @@ static bool adopt(struct worker *w, int fd, struct job *j, int given, int64_t *r
 
 static void serve(struct worker *w, int fd, struct buffers *b)
 {
-	struct job j = { .w = w, .out = b->out };
+	struct job j = { .w = w, .held = -1, .out = b->out };
 	int given = -1;
 	int64_t value;
 	bool ok = wire_read(fd, &j, b->in, &given) == 1;
@@ -79,7 +79,7 @@ static void serve(struct worker *w, int fd, struct buffers *b)
 			close(given);
 		value = ok ? job_run(&j) : 0;
 	}
-	if (!ok || !wire_answer(fd, &j, value) || wait_for(w, EPOLL_CTL_MOD, fd, EVENT_FD, NULL) < 0)
+	if (!ok || !wire_answer(fd, &j, value, NULL) || wait_for(w, EPOLL_CTL_MOD, fd, EVENT_FD, NULL) < 0)
 		end_connection(w, fd);
 	b->large |= j.q.data_len > LARGE || j.out_len > LARGE;
 }

@@ -26,6 +26,15 @@ static int parent_of(struct job *j, const char *path, const char **ret_last)
 	return fd;
 }
 
+/* The end of an object that loses its last name costs more than the loss of the name. While somebody
+ * holds it, that can wait until the answer is out: the same thread lets go before it reads on, so
+ * nothing that is asked on this stream later is done earlier. */
+static void hold(struct job *j, int dirfd, const char *name)
+{
+	if (j->stream && j->held < 0)
+		j->held = openat(dirfd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+}
+
 int64_t op_rename(struct job *j)
 {
 	unsigned flags =
@@ -37,6 +46,7 @@ int64_t op_rename(struct job *j)
 	_cleanup_close_ int b = parent_of(j, j->path2, &to);
 	if (b < 0)
 		return b;
+	hold(j, b, to);
 	return syscall(SYS_renameat2, a, from, b, to, flags) < 0 ? -errno : 0;
 }
 
@@ -47,6 +57,7 @@ static int64_t unlink_as(struct job *j, int flags)
 
 	if (fd < 0)
 		return fd;
+	hold(j, fd, last);
 	if (unlinkat(fd, last, flags) == 0)
 		return 0;
 	/* POSIX allows EEXIST for a directory that is not empty; some file systems use it. */

@@ -55,7 +55,9 @@ static bool is_quick(const struct stream *s, const struct job *j)
 	case FILES_STAT:
 	case FILES_OPEN:
 	case FILES_CLOSE:
-	case FILES_UNLINK:
+	case FILES_UNLINK: /* what these remove is let go before the next one, see names.c */
+	case FILES_REMOVE:
+	case FILES_RMDIR:
 	case FILES_MKDIR:
 	case FILES_RENAME:
 	case FILES_XATTR_GET:
@@ -129,14 +131,16 @@ static void cut(struct worker *w, struct stream *s)
 	pthread_mutex_unlock(&w->streams_lock);
 }
 
-/* What had changed before goes first. */
+/* What had changed before goes first, and with the answer: so its receiver is woken once. */
 static bool reply(struct worker *w, struct stream *s, struct job *j, int64_t value)
 {
+	struct push before;
 	bool ok;
 
 	if (!j->holds_send)
 		pthread_mutex_lock(&s->send);
-	ok = (j->holds_send || watch_drain(w, s)) && wire_answer(s->fd, j, value);
+	ok = j->holds_send ? wire_answer(s->fd, j, value, NULL)
+			   : watch_take(w, s, &before) && wire_answer(s->fd, j, value, &before);
 	pthread_mutex_unlock(&s->send);
 	return ok;
 }
@@ -170,6 +174,7 @@ static bool carry_out(struct worker *w, struct stream *s, struct job *j)
 		s->slow_until_ms = now_ms() + SLOW_MS;
 	if (!(is_quiet(j) || reply(w, s, j, value)))
 		cut(w, s);
+	close_p(&j->held);
 	end_turn(w, s, t);
 	return reads;
 }
@@ -183,6 +188,7 @@ static bool serve_one(struct worker *w, struct stream *s, struct buffers *b)
 	bool reads;
 
 	j.fd = fd;
+	j.held = -1;
 	if (r <= 0 || (fd >= 0 && j.f.op != FILES_SHARE) || !well_formed(s, &j)) {
 		pthread_mutex_lock(&w->streams_lock);
 		stream_end(s, r != 0);

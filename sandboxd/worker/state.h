@@ -142,6 +142,7 @@ struct job {
 	bool holds_send;       /* of stream: its answer must be the next thing sent */
 	bool starts;           /* of stream: HELLO went well */
 	int fd;                /* of stream: what came along, not ours to keep; -1: nothing */
+	int held;              /* of stream: closed after the answer, for its end may take long; -1 */
 	struct proto_frame f;
 	struct files_req q;
 	char path[FS_PATH_MAX], path2[FS_PATH_MAX];
@@ -154,6 +155,15 @@ struct buffers {
 	char *in, *out;
 	bool large; /* much of them is in use: given back when there is nothing to do */
 };
+#define PUSH_PIECE 8192
+/* Changes that are told with one frame, or none. Never longer than the events they come from. */
+struct push {
+	struct proto_frame f;
+	struct files_rep rep;
+	char data[PUSH_PIECE];
+	size_t last; /* where the newest change begins */
+};
+#define PUSH_PARTS 3
 typedef int64_t op_fn(struct job *j);
 
 /* main.c */
@@ -169,7 +179,9 @@ int narrow(void);
  * for the front's. Before wire_read a job has its worker and stream. */
 /* 1, 0: clean end before a request, -1: of no use any more. *ret_fd: what came along, or -1. */
 int wire_read(int fd, struct job *j, char *in, int *ret_fd);
-bool wire_answer(int fd, struct job *j, int64_t value);
+/* `before`: changes that go out with the answer, ahead of it; NULL: none. */
+bool wire_answer(int fd, struct job *j, int64_t value, struct push *before);
+size_t wire_push(struct push *p, struct iovec v[PUSH_PARTS]); /* its parts; 0: nothing to tell */
 bool wire_send(struct worker *w, const struct stream *s, int fd, struct iovec *v, size_t n); /* changes v */
 
 /* stream.c */
@@ -193,6 +205,8 @@ void stream_event(struct worker *w, uint64_t data, struct buffers *b);
 
 /* watch.c; `send` held: */
 bool watch_drain(struct worker *w, struct stream *s); /* false: the connection is of no use */
+/* The same, but what is read last is left to the caller to send. */
+bool watch_take(struct worker *w, struct stream *s, struct push *ret);
 void watch_close(struct worker *w, struct stream *s);
 op_fn op_watch, op_unwatch;
 

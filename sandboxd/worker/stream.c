@@ -95,7 +95,7 @@ static void stream_finish(struct worker *w, struct stream *s)
 	wait_end(w, s);
 	share_end(s);
 	close(s->fd);
-	if (s->ctl_gone || !wire_answer(s->ctl, &j, 0) ||
+	if (s->ctl_gone || !wire_answer(s->ctl, &j, 0, NULL) ||
 		wait_for(w, EPOLL_CTL_MOD, s->ctl, EVENT_FD, NULL) < 0)
 		end_connection(w, s->ctl);
 	stream_free(s);

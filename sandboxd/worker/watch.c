@@ -18,7 +18,6 @@
 #define CHANGES                                                                                    \
 	(IN_ATTRIB | IN_MODIFY | IN_CLOSE_WRITE | IN_CREATE | IN_DELETE | IN_MOVED_FROM |          \
 		IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF | IN_EXCL_UNLINK | IN_DONT_FOLLOW)
-#define PIECE 8192
 
 static const struct {
 	uint32_t in, what;
@@ -28,13 +27,6 @@ static const struct {
 	{ IN_ATTRIB, FS_INVAL_ATTR },
 	{ IN_DELETE_SELF | IN_UNMOUNT | IN_IGNORED, FS_INVAL_GONE },
 	{ IN_Q_OVERFLOW, FS_INVAL_ALL },
-};
-
-/* A push under way. The changes are never longer than the events they come from. */
-struct push {
-	char data[PIECE];
-	size_t len, last; /* last: where the newest change begins */
-	int64_t count;
 };
 
 static uint32_t meaning(uint32_t in)
@@ -52,7 +44,7 @@ static bool joins(const struct push *p, const struct fs_inval *v, const char *na
 {
 	struct fs_inval last;
 
-	if (!p->count)
+	if (!p->f.value)
 		return false;
 	memcpy(&last, p->data + p->last, sizeof(last));
 	return last.watch == v->watch && last.name_len == v->name_len &&
@@ -69,11 +61,11 @@ static void add_change(struct push *p, const struct fs_inval *v, const char *nam
 		memcpy(p->data + p->last, &last, sizeof(last));
 		return;
 	}
-	p->last = p->len;
-	memcpy(p->data + p->len, v, sizeof(*v));
-	memcpy(p->data + p->len + sizeof(*v), name, v->name_len);
-	p->len += sizeof(*v) + v->name_len;
-	p->count++;
+	p->last = p->rep.data_len;
+	memcpy(p->data + p->last, v, sizeof(*v));
+	memcpy(p->data + p->last + sizeof(*v), name, v->name_len);
+	p->rep.data_len += (uint32_t)sizeof(*v) + v->name_len;
+	p->f.value++;
 }
 
 static void forget(struct worker *w, struct stream *s)
@@ -99,39 +91,40 @@ static void take_event(
 		add_change(p, &v, ev->name);
 }
 
-static bool send_push(struct worker *w, struct stream *s, struct push *p)
+static void begin_push(struct push *p)
 {
-	/* cppcheck-suppress ctuuninitvar ; pass_on sets both figures, data is filled as far as they say */
-	struct files_rep rep = { .data_len = (uint32_t)p->len };
-	struct proto_frame f = {
-		.op = FILES_INVAL, .value = p->count, .len = (uint32_t)(sizeof(rep) + p->len)
-	};
-	struct iovec v[3] = { { &f, sizeof(f) }, { &rep, sizeof(rep) }, { p->data, p->len } };
-
-	return !p->count || wire_send(w, s, s->fd, v, ARRAY_LEN(v));
+	p->f = (struct proto_frame){ .op = FILES_INVAL };
+	p->rep = (struct files_rep){ .data_len = 0 };
 }
 
-static bool pass_on(struct worker *w, struct stream *s, const char *buf, size_t len)
+static bool send_push(struct worker *w, struct stream *s, struct push *p)
 {
-	struct push p;
+	struct iovec v[PUSH_PARTS];
+	size_t n = wire_push(p, v);
+	bool ok = !n || wire_send(w, s, s->fd, v, n);
 
-	p.len = 0;
-	p.count = 0;
+	begin_push(p);
+	return ok;
+}
+
+static void take_events(
+	struct worker *w, struct stream *s, struct push *p, const char *buf, size_t len)
+{
 	for (size_t at = 0; at < len;) {
 		const struct inotify_event *ev = (const struct inotify_event *)(buf + at);
-		take_event(w, s, &p, ev);
+		take_event(w, s, p, ev);
 		at += sizeof(*ev) + ev->len;
 	}
-	return send_push(w, s, &p);
 }
 
 /* What is in the queue now; a guest that adds to it all the while does not keep us. */
-bool watch_drain(struct worker *w, struct stream *s)
+bool watch_take(struct worker *w, struct stream *s, struct push *ret)
 {
-	_Alignas(struct inotify_event) char buf[PIECE];
+	_Alignas(struct inotify_event) char buf[PUSH_PIECE];
 	int queued = -1;
 	ssize_t n;
 
+	begin_push(ret);
 	if (s->ino < 0)
 		return true;
 	do {
@@ -140,8 +133,9 @@ bool watch_drain(struct worker *w, struct stream *s)
 		while (n < 0 && errno == EINTR);
 		if (n <= 0)
 			return true;
-		if (!pass_on(w, s, buf, (size_t)n))
+		if (!send_push(w, s, ret))
 			return false;
+		take_events(w, s, ret, buf, (size_t)n);
 		if (queued >= 0)
 			queued -= (int)n;
 		else if ((size_t)n > sizeof(buf) - sizeof(struct inotify_event) - 256 &&
@@ -149,6 +143,13 @@ bool watch_drain(struct worker *w, struct stream *s)
 			queued = 0;
 	} while (queued > 0);
 	return true;
+}
+
+bool watch_drain(struct worker *w, struct stream *s)
+{
+	struct push p;
+
+	return watch_take(w, s, &p) && send_push(w, s, &p);
 }
 
 void watch_close(struct worker *w, struct stream *s)

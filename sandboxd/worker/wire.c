@@ -157,8 +157,22 @@ bool wire_send(struct worker *w, const struct stream *s, int fd, struct iovec *v
 	return true;
 }
 
-bool wire_answer(int fd, struct job *j, int64_t value)
+size_t wire_push(struct push *p, struct iovec v[PUSH_PARTS])
 {
+	if (!p->f.value)
+		return 0;
+	p->f.len = (uint32_t)sizeof(p->rep) + p->rep.data_len;
+	v[0] = (struct iovec){ &p->f, sizeof(p->f) };
+	v[1] = (struct iovec){ &p->rep, sizeof(p->rep) };
+	v[2] = (struct iovec){ p->data, p->rep.data_len };
+	return PUSH_PARTS;
+}
+
+bool wire_answer(int fd, struct job *j, int64_t value, struct push *before)
+{
+	struct iovec v[PUSH_PARTS + 3];
+	size_t n = before ? wire_push(before, v) : 0;
+
 	if (value < 0) {
 		j->out_len = 0;
 		j->rep.handle = 0;
@@ -169,10 +183,8 @@ bool wire_answer(int fd, struct job *j, int64_t value)
 	j->f.len = (uint32_t)(sizeof(j->rep) + j->out_len);
 	j->f.flags = 0;
 	j->f.value = value;
-	struct iovec v[3] = {
-		{ &j->f, sizeof(j->f) },
-		{ &j->rep, sizeof(j->rep) },
-		{ j->out, j->out_len },
-	};
-	return wire_send(j->w, j->stream, fd, v, ARRAY_LEN(v));
+	v[n++] = (struct iovec){ &j->f, sizeof(j->f) };
+	v[n++] = (struct iovec){ &j->rep, sizeof(j->rep) };
+	v[n++] = (struct iovec){ j->out, j->out_len };
+	return wire_send(j->w, j->stream, fd, v, n);
 }
