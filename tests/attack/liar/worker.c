@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-bool real_wire_answer(int fd, struct job *j, int64_t value);
+bool real_wire_answer(int fd, struct job *j, int64_t value, struct push *before);
 
 struct answer {
 	struct proto_frame f;
@@ -296,19 +296,19 @@ static bool tell_endlessly(int fd, struct job *j)
 		memcpy(j->out + j->out_len, &c, sizeof(c));
 		memcpy(j->out + j->out_len + sizeof(c), "/lie", 4);
 	}
-	return real_wire_answer(fd, j, ++j->w->uses);
+	return real_wire_answer(fd, j, ++j->w->uses, NULL);
 }
 
-bool wire_answer(int fd, struct job *j, int64_t value)
+bool wire_answer(int fd, struct job *j, int64_t value, struct push *before)
 {
 	if (j->f.op == FILES_ACTIVITY && !strcmp(set, "endless"))
 		return tell_endlessly(fd, j);
 	if (strncmp(j->path, "/lie/", 5))
-		return real_wire_answer(fd, j, value);
+		return real_wire_answer(fd, j, value, before);
 	if (!strncmp(j->path, "/lie/set/", 9))
 		snprintf(set, sizeof(set), "%s", j->path + 9);
 	for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++)
 		if (!strcmp(j->path + 5, lies[i].name))
 			return lies[i].fn(fd, j);
-	return real_wire_answer(fd, j, value);
+	return real_wire_answer(fd, j, value, before);
 }
