@@ -15,6 +15,7 @@
 #define QUEUE_LATE 16384 /* longer: nothing more is let be believed */
 #define QUEUE_MAX  65536
 #define JOIN_SECS 2
+#define TOLD_MS   200
 
 struct note {
 	struct note *next;
@@ -27,12 +28,12 @@ struct notifier {
 	struct mount *m;
 	pthread_t thread;
 	pthread_mutex_t lock;
-	pthread_cond_t work;
+	pthread_cond_t work, idle;
 	/* under lock */
 	struct note *first, **last;
 	atomic_uint n; /* changed under it */
 	atomic_bool mute; /* something could not be told: nothing is let be believed from then on */
-	bool started, stopping;
+	bool started, stopping, telling;
 };
 
 static void tell(struct fuse_session *se, const struct note *o)
@@ -58,6 +59,7 @@ static void *run(void *arg)
 		struct note *o = n->first;
 
 		if (!o) {
+			pthread_cond_broadcast(&n->idle);
 			pthread_cond_wait(&n->work, &n->lock);
 			continue;
 		}
@@ -65,10 +67,12 @@ static void *run(void *arg)
 		if (!n->first)
 			n->last = &n->first;
 		n->n--;
+		n->telling = true;
 		pthread_mutex_unlock(&n->lock);
 		tell(n->m->se, o);
 		free(o);
 		pthread_mutex_lock(&n->lock);
+		n->telling = false;
 	}
 	pthread_mutex_unlock(&n->lock);
 	return NULL;
@@ -84,6 +88,7 @@ int notifier_new(struct mount *m, struct notifier **ret)
 	n->last = &n->first;
 	pthread_mutex_init(&n->lock, NULL);
 	pthread_cond_init(&n->work, NULL);
+	pthread_cond_init(&n->idle, NULL);
 	*ret = n;
 	return 0;
 }
@@ -147,6 +152,24 @@ void notify_top(struct mount *m, fuse_ino_t dir, const char *name)
 	put(m->top_notifier, dir, 0, name, false);
 }
 
+void notify_top_told(struct mount *m)
+{
+	struct notifier *n = m->top_notifier;
+	struct timespec until;
+
+	if (!n)
+		return;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += TOLD_MS * 1000000;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	pthread_mutex_lock(&n->lock);
+	while ((n->first || n->telling) && !n->stopping &&
+		pthread_cond_timedwait(&n->idle, &n->lock, &until) != ETIMEDOUT)
+		;
+	pthread_mutex_unlock(&n->lock);
+}
+
 void notify_forget(struct mount *m, fuse_ino_t dir, fuse_ino_t child, const char *name)
 {
 	put(m->notifier, dir, child, name, false);
@@ -196,6 +219,7 @@ void notifier_free(struct notifier *n)
 		free(o);
 	}
 	pthread_cond_destroy(&n->work);
+	pthread_cond_destroy(&n->idle);
 	pthread_mutex_destroy(&n->lock);
 	free(n);
 }

@@ -53,6 +53,8 @@ void notify_entry(struct mount *m, fuse_ino_t dir, const char *name);
 void notify_absent(struct mount *m, fuse_ino_t dir, const char *name);
 /* The same outside of the guests' trees: there the making of a sandbox may hold it up for long. */
 void notify_top(struct mount *m, fuse_ino_t dir, const char *name);
+/* Waits a moment until the kernel knows all of these: what a command has ended is not there when it returns. */
+void notify_top_told(struct mount *m);
 void notify_attr(struct mount *m, fuse_ino_t ino);
 /* The kernel gives up a file that nobody uses: not told as a change. */
 void notify_forget(struct mount *m, fuse_ino_t dir, fuse_ino_t child, const char *name);

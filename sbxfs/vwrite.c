@@ -4,6 +4,7 @@
 #include "sbxfs/feed.h"
 #include "sbxfs/ops.h"
 #include "sbxfs/pool.h"
+#include "sbxfs/trust.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -264,6 +265,8 @@ static void do_write(void *arg)
 	pthread_mutex_unlock(&h->lock);
 	if (w->i->node->id != N_PROC_STDIN && !is_told(&w->q))
 		mount_touch(w->q.m);
+	if (w->i->node->kind == KIND_VERBS)
+		notify_top_told(w->q.m);
 	if (n < 0 || w->flush)
 		req_done(&w->q, n < 0 ? (int)n : 0);
 	else
