@@ -7,7 +7,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
+#include <sys/uio.h>
 
 #define PIECES 16
 #define YOUNG_MS 1000
@@ -167,7 +167,7 @@ static bool reply(struct req *q, struct tree_file *f, size_t size, uint64_t off)
 {
 	size_t head = CHUNK - off % CHUNK;
 	struct piece *a, *b;
-	char *buf;
+	struct iovec v[2];
 
 	if (head > size)
 		head = size;
@@ -179,13 +179,11 @@ static bool reply(struct req *q, struct tree_file *f, size_t size, uint64_t off)
 		return true;
 	}
 	b = piece_at(q, f, off + head, size - head);
-	buf = b && size - head <= CHUNK ? malloc(size) : NULL;
-	if (!buf)
+	if (!b || size - head > CHUNK)
 		return false;
-	memcpy(buf, a->buf.p + off % CHUNK, head);
-	memcpy(buf + head, b->buf.p, size - head);
-	fuse_reply_buf(q->fr, buf, size);
-	free(buf);
+	v[0] = (struct iovec){ a->buf.p + off % CHUNK, head };
+	v[1] = (struct iovec){ b->buf.p, size - head };
+	fuse_reply_iov(q->fr, v, 2);
 	return true;
 }
 

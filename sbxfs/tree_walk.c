@@ -140,16 +140,19 @@ static bool want(struct mount *m, struct inode *dir, unsigned levels)
 	return room;
 }
 
-/* The directory of that entry, referenced. */
+/* The directory of that entry, referenced. Its name is answered from the listing, too: by then more is known of
+ * the directory itself than the listing tells. */
 static struct inode *child(struct req *q, struct inode *dir, const struct listing *l, const struct listed_file *f)
 {
 	struct inode *i = link_find(q->m, dir, f->name);
 	struct tree_attr a = listing_attr(l, f);
 	struct fuse_entry_param e;
 
-	if (i || tree_inode(q, dir, f->name, &a, 0, &i, &e) == 0)
-		return i;
-	return NULL;
+	if (!i && tree_inode(q, dir, f->name, &a, 0, &i, &e) < 0)
+		return NULL;
+	if (inode_is(q->m, i, &f->id, true))
+		trust_entry(q, dir, f->name, i, &a, &e);
+	return i;
 }
 
 static void ahead(struct req *q, struct inode *dir, struct listing *l, unsigned levels)
