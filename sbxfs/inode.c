@@ -335,11 +335,15 @@ static void give_back(void *arg)
 	malloc_trim(0);
 }
 
-/* Lock held. */
+/* Lock held. Who walks through more than may be known forgets as much as is new, but each thread takes
+ * memory from a place of its own: what is free elsewhere would add up. */
 static void after_forget(struct inodes *t)
 {
-	if (t->most < GIVE_BACK || t->count > t->most / 2)
+	bool many = ++t->forgotten >= GIVE_BACK_EVERY;
+
+	if (!many && (t->most < GIVE_BACK || t->count > t->most / 2))
 		return;
+	t->forgotten = 0;
 	t->most = t->count;
 	if (t->m->pool)
 		(void)pool_run(t->m->pool, give_back, NULL);
