@@ -341,7 +341,7 @@ void box_run(struct box *b, const char *script, struct spooled *ret)
 {
 	uint32_t num = box_sh(b, script);
 
-	assert_true(box_wait_exit(b, num, 10000));
+	assert_true(box_wait_exit(b, num, 30000));
 	box_read(b, num, ret);
 	assert_int_equal(ret->state, SPOOL_EXITED);
 }
