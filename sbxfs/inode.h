@@ -77,6 +77,7 @@ struct inode {
 	bool is_long;               /* it has too many entries to fetch them for lookups */
 	uint64_t looks_ms;          /* lookups in it, close together */
 	unsigned looks;
+	unsigned wasted;            /* listings fetched for lookups that answered too few, one after the other */
 	unsigned changes;           /* our own ones: an answer from before one is old */
 	bool gone;                  /* a directory that we have removed */
 	unsigned contents;          /* those, and others' that an open found */

@@ -16,6 +16,8 @@
 #define FAR_US 3000    /* where each question takes so long, the second is enough; of a walk, the first */
 #define FAR_MS 1000
 #define WALK_MS 2000
+#define GAIN 16        /* entries of a listing that cost as much as one question */
+#define WASTED_MAX 8
 
 #define TEXT_FIRST 480
 #define TEXT_MOST  32720
@@ -309,6 +311,8 @@ void listing_missed(struct inode *dir)
 	pthread_mutex_lock(&dir->tree_lock);
 	if (now - dir->looks_ms > CLOSE_MS)
 		dir->looks = 0;
+	if (now - dir->looks_ms > WALK_MS)
+		dir->wasted = 0;
 	dir->looks_ms = now;
 	dir->looks++;
 	pthread_mutex_unlock(&dir->tree_lock);
@@ -340,15 +344,31 @@ bool listing_is_walk(struct mount *m, struct inode *dir)
 	return listed;
 }
 
+/* Lock held. Who removes one name after the other looks each up and makes the listing old at once: each that
+ * was not worth its price makes the next one wait for twice as many lookups. */
+static void was_worth_it(struct inode *dir)
+{
+	const struct listing *l = dir->listing;
+
+	if (!l)
+		return;
+	if (atomic_load(&l->hits) * GAIN >= l->n)
+		dir->wasted = 0;
+	else if (dir->wasted < WASTED_MAX)
+		dir->wasted++;
+}
+
 bool listing_wanted(struct mount *m, struct inode *dir)
 {
 	bool far = is_far(m), walk = listing_is_walk(m, dir), many;
 
 	pthread_mutex_lock(&dir->tree_lock);
-	many = !dir->is_long && (walk || (dir->looks >= (far ? 1 : CLOSE_COUNT) &&
+	many = !dir->is_long && (walk || (dir->looks >= (far ? 1u : CLOSE_COUNT) << dir->wasted &&
 		now_ms() - dir->looks_ms <= (far ? FAR_MS : CLOSE_MS)));
-	if (many)
+	if (many) {
 		dir->looks = 0;
+		was_worth_it(dir);
+	}
 	pthread_mutex_unlock(&dir->tree_lock);
 	return many;
 }

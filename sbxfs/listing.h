@@ -28,6 +28,7 @@ struct listing {
 	struct listed_text *text;
 	struct mount *m;
 	atomic_uint_fast64_t used_ms;
+	atomic_uint_fast64_t hits;     /* lookups that it answered */
 	atomic_bool walked;            /* what is below was asked for (tree_walk.c) */
 	atomic_uint_fast64_t shown_ms; /* when the kernel got all of it, with attributes, to keep */
 	struct inode *home;          /* whose own it is; under the lock of m->listings, as are the next */

@@ -252,10 +252,11 @@ static void reply_absent(struct req *q, double secs)
 }
 
 static void answer_listed(struct req *q, struct inode *dir, const char *name,
-	const struct listed_file *f, const struct listing *l, double secs)
+	const struct listed_file *f, struct listing *l, double secs)
 {
 	struct tree_attr a = listing_attr(l, f); /* the answer keeps no target */
 
+	atomic_fetch_add(&l->hits, 1);
 	atomic_fetch_add(&q->m->stats.cache_hits, 1);
 	reply_for(q, dir, name, &a, secs);
 }
@@ -299,6 +300,7 @@ static bool lookup_watched(struct req *q, struct inode *dir, const char *name)
 		done = true;
 	} else if (l && !f && (secs = trust_absent(q, dir, &l->stamp)) > 0) {
 		atomic_fetch_add(&q->m->stats.cache_hits, 1);
+		atomic_fetch_add(&l->hits, 1);
 		reply_absent(q, secs);
 		done = true;
 	}
