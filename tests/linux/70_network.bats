@@ -263,9 +263,9 @@ http() { # http TEXT [NAME [PORT]]: sends it raw, prints what comes back
 @test "127.0.0.0/8 inside is the guest's own, and the host's loopback is not there" {
 	new "$(allow ok.test)"
 	put_poke
-	[ "$(guest "$POKE serve 8080 >/dev/null & sleep 0.3; nc -w 3 127.0.0.1 8080 </dev/null")" = hello ]
-	[ "$(guest "$POKE serve 8080 >/dev/null & sleep 0.3; nc -w 3 127.1.2.3 8080 </dev/null")" = hello ]
-	[ "$(guest "$POKE serve 443 >/dev/null & sleep 0.3; nc -w 3 192.0.2.2 443 </dev/null")" = hello ]
+	[ "$(served 127.0.0.1 8080)" = hello ]
+	[ "$(served 127.1.2.3 8080)" = hello ]
+	[ "$(served 192.0.2.2 443)" = hello ]
 	nsenter --net="/run/netns/$NSH" socat TCP-LISTEN:9999,bind=127.0.0.1,fork EXEC:/bin/cat 3>&- &
 	local pid=$!
 	[ "$(guest "$POKE tcp 127.0.0.1 9999")" = "tcp 111" ]
@@ -304,7 +304,7 @@ http() { # http TEXT [NAME [PORT]]: sends it raw, prints what comes back
 	put_poke
 	[ "$(guest "$POKE tcp 11.0.1.10 80")" = "tcp 101" ]
 	[ "$(guest "$POKE udp 8.8.8.8 53")" = "udp 101" ]
-	[ "$(guest "$POKE serve 8080 >/dev/null & sleep 0.3; nc -w 3 127.0.0.1 8080 </dev/null")" = hello ]
+	[ "$(served 127.0.0.1 8080)" = hello ]
 	[ ! -e "$D/state/run/$S/egress" ]
 }
 

@@ -325,7 +325,7 @@ has_ended() { [ ! -e "/proc/$1" ]; }
 	[ "$(guest "$POKE tcp 11.0.1.10 80")" = "tcp closed" ]
 	[ "$(guest "$POKE tcp 127.0.0.1 80")" = "tcp 111" ]
 	[ "$(guest "$POKE udp 11.0.1.10 123")" = "udp 101" ]
-	[ "$(guest "$POKE serve 8080 >/dev/null & sleep 0.3; nc -w 3 192.0.2.2 8080 </dev/null")" = hello ]
+	[ "$(served 192.0.2.2 8080)" = hello ]
 	guest "printf 'GET / HTTP/1.1\r\nHost: shared.test\r\n\r\n' | nc ok.test 80" || true
 	never world_saw connect
 	kill -9 "$(egress_pid)"

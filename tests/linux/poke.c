@@ -231,8 +231,9 @@ static int drain(const char *addr, const char *port, const char *path, const cha
 static int serve(const char *port)
 {
 	struct sockaddr_in a = to("0.0.0.0", port);
-	int s = socket(AF_INET, SOCK_STREAM, 0), c;
+	int s = socket(AF_INET, SOCK_STREAM, 0), c, on = 1;
 
+	(void)setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)); /* the one before may just have ended */
 	if (bind(s, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(s, 4) < 0)
 		return say("serve", -1);
 	c = accept(s, NULL, NULL);

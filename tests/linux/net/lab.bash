@@ -157,6 +157,12 @@ guest() {
 	code=$(jq -r '.exit_code // 255' "$D/answer")
 	return "$code"
 }
+
+# served ADDRESS PORT: what a server inside says to one who connects there, once it listens.
+served() {
+	guest "$POKE serve $2 >/dev/null & n=0; until nc -w 3 $1 $2 </dev/null 2>/dev/null; do
+		[ \$((n += 1)) -lt 100 ] || exit 1; sleep 0.1; done"
+}
 world_saw() { grep -q -- "$1" "$D/world/log"; }
 mark() { : >"$D/world/log"; }
 
