@@ -3,10 +3,12 @@
  *
  *   figure      cgroup2 with controllers       hybrid, v1
  *   cpu         cpu.stat, which cgroup2 has without a controller too; else cpuacct.usage
- *   memory      memory.current                 memory.usage_in_bytes, without what only caches
- * files and can be had back at once disk        io.stat                        the kernel's account
- * of each process: the v1 controller sees neither written-back pages nor, on newer kernels,
- * anything processes   pids.current, without sbx-init
+ *   memory      memory.current                 memory.usage_in_bytes
+ *   disk        io.stat: what has reached it   /proc/PID/io of each process: what was made dirty
+ *   processes   pids.current, without sbx-init
+ *
+ * Memory is without what only caches files and can be had back at once. The v1 controller of disks sees
+ * neither pages that are written back nor, on newer kernels, anything.
  *
  * All are of the guest's processes alone; the shim and the file worker are in other groups. */
 #include "sandboxd/priv/cg.h"

@@ -257,9 +257,22 @@ static void processor_time_is_what_the_kernel_counts(void **state)
 	end(half);
 }
 
+/* cgroup2 counts what has reached the disk, and a guest's own fsync does not bring it there. */
+static bool has_written(void *arg)
+{
+	const struct awaited *a = arg;
+	json_t *list = samples(a->id);
+	const json_t *first = json_array_get(list, 0), *last = json_array_get(list, json_array_size(list) - 1);
+	bool has = number(last, "disk_write_bytes") - number(first, "disk_write_bytes") >= 32.0 * MIB;
+
+	json_decref(list);
+	return has;
+}
+
 static void memory_disk_and_processes_are_what_was_used(void **state)
 {
 	const char *id = sandbox(",\"memory_mb\":256");
+	struct awaited a = { .id = id };
 	json_t *list, *first, *last;
 
 	(void)state;
@@ -267,11 +280,11 @@ static void memory_disk_and_processes_are_what_was_used(void **state)
 	start_process(id, "sleep 1000 & sleep 1000 & wait");
 	assert_int_equal(rig_sh(rig, id,
 				 "dd if=/dev/zero of=/dev/shm/x bs=1M count=64 2>/dev/null && "
-				 "dd if=/dev/zero of=/sandbox/home/x bs=1M count=32 conv=fsync "
-				 "2>/dev/null && rm /sandbox/home/x",
+				 "dd if=/dev/zero of=/sandbox/home/x bs=1M count=32 2>/dev/null",
 				 NULL),
 		0);
 	await_samples(id, count(id) + 1);
+	rig_wait(has_written, &a, 90000);
 	list = samples(id);
 	assert_sound(list);
 	first = json_array_get(list, 0);
@@ -279,8 +292,6 @@ static void memory_disk_and_processes_are_what_was_used(void **state)
 	assert_true(number(last, "memory_limit_bytes") == 256.0 * MIB);
 	assert_true(number(last, "memory_bytes") - number(first, "memory_bytes") > 60.0 * MIB);
 	assert_true(number(last, "memory_bytes") - number(first, "memory_bytes") < 90.0 * MIB);
-	assert_true(
-		number(last, "disk_write_bytes") - number(first, "disk_write_bytes") >= 32.0 * MIB);
 	assert_true(
 		number(last, "disk_write_bytes") - number(first, "disk_write_bytes") < 64.0 * MIB);
 	assert_true(number(last, "processes") == 3);
