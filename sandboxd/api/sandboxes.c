@@ -83,7 +83,7 @@ int handle_sandbox_delete(struct call *c, struct err *e)
 
 	if (call_sandbox(c, &s, e) < 0)
 		return -1;
-	rc = sandbox_terminate(s, "request", e);
+	rc = sandbox_end(s, "request", e);
 	if (rc == 0)
 		rc = reply_empty(c);
 	core_tell_ends(c->core);

@@ -324,7 +324,6 @@ static void *leave_some(void *arg)
 			let_go(l->all[i]);
 		else
 			sandbox_terminate(l->all[i], "restart", NULL);
-		core_tell_ends(l->c);
 		sandbox_unref(l->all[i]);
 	}
 	return NULL;

@@ -72,7 +72,7 @@ struct audit *core_audit(struct core *c); /* NULL: off */
  * it differs from `seen` or timeout_ms passed; returns the present value. */
 uint64_t core_wait_change(struct core *c, uint64_t seen, int timeout_ms);
 void core_changed(struct core *c);
-/* After sandbox_terminate, and after its answer where there is one: wakes who follows the list and who cleans
+/* After sandbox_end, and after its answer: wakes who follows the list and who cleans
  * up. They would take the processor from the answer. Left out, it comes within a second. */
 void core_tell_ends(struct core *c);
 struct guest_hub *core_hub(struct core *c);

@@ -68,10 +68,10 @@ struct core {
 
 	pthread_mutex_t queue_lock;
 	pthread_cond_t queue_cond, stop_cond;
+	bool ends_untold; /* atomic; see core_tell_ends */
 	/* under queue_lock */
 	struct end_job *jobs, **jobs_tail;
 	struct end_job *rests, **rests_tail; /* clean-ups, oldest first */
-	bool ends_untold; /* atomic; see core_tell_ends */
 	bool reaper_idle;                    /* it sleeps until it is woken */
 	bool stop;
 };

@@ -225,7 +225,7 @@ static int end_runtime(struct sandbox *s, struct backend_grip *grip, uint64_t ti
 	return rc;
 }
 
-int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e)
+int sandbox_end(struct sandbox *s, const char *reason, struct err *e)
 {
 	struct backend_grip grip = BACKEND_GRIP_NULL;
 	struct err local = ERR_NULL;
@@ -268,6 +268,14 @@ int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e)
 	if (step < END_AGAIN)
 		return 0;
 	return end_runtime(s, &grip, ticket, e ? e : &local);
+}
+
+int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e)
+{
+	int rc = sandbox_end(s, reason, e);
+
+	core_tell_ends(s->core);
+	return rc;
 }
 
 void lifetime_end_later(struct sandbox *s, const char *reason)
@@ -421,7 +429,6 @@ static void run_job(struct core *c, struct end_job *j)
 		pthread_mutex_unlock(&c->queue_lock);
 		if (strcmp(j->reason, "idle") || !suspend_idle(j->s))
 			sandbox_terminate(j->s, j->reason, &e);
-		core_tell_ends(c);
 	} else if (!clean_up(j->s, j->destroy, j->again)) {
 		j->again = true;
 		if (queue_rest(c, j, AGAIN_MS))

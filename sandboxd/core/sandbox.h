@@ -170,6 +170,8 @@ bool update_body_empty(const struct update_body *body);
  * A pending one is cancelled and vanishes. reason: "request", "idle", "lifetime", "restart",
  * "failed". */
 int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e);
+/* The same for one who is answered first: core_tell_ends has to come. */
+int sandbox_end(struct sandbox *s, const char *reason, struct err *e);
 /* 15, from "state" on. One that sleeps by its idle timeout is put to sleep for good. */
 int sandbox_suspend(struct sandbox *s, struct err *e);
 int sandbox_resume(struct sandbox *s, struct err *e);

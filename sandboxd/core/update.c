@@ -298,10 +298,7 @@ int sandbox_update(struct sandbox *s, const struct update_body *b, bool backgrou
 	if (rc < 0)
 		return -1;
 	*e = (struct err)ERR_NULL;
-	if (over) {
-		rc = sandbox_terminate(s, "lifetime", e);
-		core_tell_ends(s->core);
-		return rc;
-	}
+	if (over)
+		return sandbox_terminate(s, "lifetime", e);
 	return store_wait(s->core->store, ticket, e);
 }
