@@ -130,10 +130,10 @@ struct fs1_box *fs1_open_wait(struct req *q, struct fs1 *f, const char *box);
 int fs1_say_hello(struct fs1_conn *c);
 
 /* fs1_conn.c */
-/* Sends without a caller; `arg` comes back with the answer. 0; -EBUSY: not sent, no answer will come;
- * other -errno: the connection ends. */
 /* A path as long as this? c: NULL for the plain way. */
 bool fs1_takes(const struct fs1_conn *c, const char *path);
+/* Sends without a caller; `arg` comes back with the answer. 0; -EBUSY: not sent, no answer will come;
+ * other -errno: the connection ends. */
 int fs1_send_bare(struct fs1_conn *c, enum files_op op, const struct files_req *r, const char *path,
 	uint64_t arg);
 void fs1_fail_all(struct fs1_conn *c);

@@ -199,7 +199,7 @@ struct listing *listing_recent(struct req *q, struct inode *dir)
 	return l;
 }
 
-struct listing *listing_watched(struct req *q, struct inode *dir)
+struct listing *listing_own(struct inode *dir, bool *ret_long)
 {
 	struct listing *l;
 
@@ -207,7 +207,16 @@ struct listing *listing_watched(struct req *q, struct inode *dir)
 	l = dir->listing;
 	if (l)
 		listing_ref(l);
+	if (ret_long)
+		*ret_long = dir->is_long;
 	pthread_mutex_unlock(&dir->tree_lock);
+	return l;
+}
+
+struct listing *listing_watched(struct req *q, struct inode *dir)
+{
+	struct listing *l = listing_own(dir, NULL);
+
 	if (!l || trust_dir(q, dir, &l->stamp)) {
 		if (l)
 			atomic_store(&l->used_ms, now_ms());

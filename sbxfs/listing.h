@@ -47,6 +47,8 @@ const struct listed_file *listing_find(const struct listing *l, const char *name
 /* Attributes of an entry; the target stays the listing's. */
 struct tree_attr listing_attr(const struct listing *l, const struct listed_file *f);
 
+/* The directory's own, however old it is. Referenced, or NULL. *ret_long, unless NULL: it is not to be had. */
+struct listing *listing_own(struct inode *dir, bool *ret_long);
 /* The directory's own, when it is young and we have changed nothing since. Referenced, or NULL. */
 struct listing *listing_recent(struct req *q, struct inode *dir);
 /* The same when a watch tells that nothing has changed since, however old it is. */

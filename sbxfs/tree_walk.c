@@ -68,29 +68,15 @@ static void hold(struct mount *m, struct inode *dir)
 	inode_unref(m, old);
 }
 
-/* The directory's own, referenced, or NULL. *ret_long: it is not to be had. */
-static struct listing *listing_of(struct inode *dir, bool *ret_long)
-{
-	struct listing *l;
-
-	pthread_mutex_lock(&dir->tree_lock);
-	l = dir->listing;
-	if (l)
-		listing_ref(l);
-	*ret_long = dir->is_long;
-	pthread_mutex_unlock(&dir->tree_lock);
-	return l;
-}
-
 /* Lock held: the place that the next one would get is one's that nobody has come to yet. */
 static bool is_full(struct walk *w)
 {
 	const struct place *p = &w->held[(w->next + w->n) % PLACES];
 	struct listing *l = NULL;
-	bool is_long, waits;
+	bool waits;
 
 	if (p->dir && now_ms() - p->at_ms < HOLD_MS)
-		l = listing_of(p->dir, &is_long);
+		l = listing_own(p->dir, NULL);
 	waits = l && !atomic_load(&l->walked);
 	listing_unref(l);
 	return waits || w->n + THREADS >= PLACES;
@@ -163,7 +149,7 @@ static void ahead(struct req *q, struct inode *dir, struct listing *l, unsigned 
 		const struct listed_file *f = &l->v[l->sorted[n]];
 		struct inode *i = S_ISDIR(f->st.st_mode) ? child(q, dir, l, f) : NULL;
 		bool is_long = false;
-		struct listing *below = i ? listing_of(i, &is_long) : NULL;
+		struct listing *below = i ? listing_own(i, &is_long) : NULL;
 
 		if (below && levels > 1)
 			ahead(q, i, below, levels - 1);

@@ -79,6 +79,10 @@ static uint64_t handle_of(const char *text)
 	return strtoull(text, NULL, 10);
 }
 
+/* Initializers of a call about a file: by an open handle when there is one, else by its path. */
+#define OBJECT(by_path, by_handle) \
+	.path = (by_handle) ? NULL : (by_path), .r.handle = (by_handle) ? handle_of(by_handle) : 0
+
 int frame_stat(struct req *q, const char *box, const char *path, struct tree_attr *ret)
 {
 	struct fs1_call c = { .op = FILES_STAT, .path = path, .max = GUEST_PATH_MAX };
@@ -310,9 +314,9 @@ static const struct {
 int frame_setattr(struct req *q, const char *box, const char *path, const char *handle,
 	const struct stat *st, int set, struct tree_attr *ret)
 {
-	struct fs1_call c = { .op = FILES_SETATTR, .path = handle ? NULL : path,
-		.r = { .handle = handle ? handle_of(handle) : 0, .mode = st->st_mode & 07777,
-			.uid = wire_uid(q->m, st->st_uid), .gid = wire_gid(q->m, st->st_gid) } };
+	struct fs1_call c = { .op = FILES_SETATTR, OBJECT(path, handle),
+		.r.mode = st->st_mode & 07777, .r.uid = wire_uid(q->m, st->st_uid),
+		.r.gid = wire_gid(q->m, st->st_gid) };
 
 	for (size_t n = 0; n < sizeof(set_flags) / sizeof(set_flags[0]); n++)
 		if (set & set_flags[n].set)
@@ -364,8 +368,7 @@ int frame_seek(struct req *q, const char *box, const char *handle, off_t off, in
 int frame_xattr_get(struct req *q, const char *box, const char *path, const char *handle,
 	const char *name, char **ret, size_t *ret_len)
 {
-	struct fs1_call c = { .op = FILES_XATTR_GET, .path = handle ? NULL : path,
-		.r.handle = handle ? handle_of(handle) : 0, .path2 = name, .max = FILES_XATTR_MAX };
+	struct fs1_call c = { .op = FILES_XATTR_GET, OBJECT(path, handle), .path2 = name, .max = FILES_XATTR_MAX };
 	int rc = fs1_call(q, box, &c);
 
 	*ret = c.out;
@@ -376,8 +379,7 @@ int frame_xattr_get(struct req *q, const char *box, const char *path, const char
 int frame_xattr_set(struct req *q, const char *box, const char *path, const char *handle,
 	const char *name, const struct wire_value *v)
 {
-	struct fs1_call c = { .op = FILES_XATTR_SET, .path = handle ? NULL : path,
-		.r.handle = handle ? handle_of(handle) : 0, .path2 = name, .data = v->p,
+	struct fs1_call c = { .op = FILES_XATTR_SET, OBJECT(path, handle), .path2 = name, .data = v->p,
 		.data_len = v->len, .once = v->flags != 0,
 		.r.mode = v->flags & XATTR_CREATE ? 1 : v->flags & XATTR_REPLACE ? 2 : 0 };
 
@@ -388,8 +390,7 @@ int frame_xattr_set(struct req *q, const char *box, const char *path, const char
 int frame_xattr_list(struct req *q, const char *box, const char *path, const char *handle, char **ret,
 	size_t *ret_len)
 {
-	struct fs1_call c = { .op = FILES_XATTR_LIST, .path = handle ? NULL : path,
-		.r.handle = handle ? handle_of(handle) : 0, .max = FILES_XATTR_MAX };
+	struct fs1_call c = { .op = FILES_XATTR_LIST, OBJECT(path, handle), .max = FILES_XATTR_MAX };
 	int rc = fs1_call(q, box, &c);
 
 	*ret = c.out;
@@ -402,8 +403,7 @@ int frame_xattr_list(struct req *q, const char *box, const char *path, const cha
 int frame_xattr_remove(struct req *q, const char *box, const char *path, const char *handle,
 	const char *name)
 {
-	struct fs1_call c = { .op = FILES_XATTR_REMOVE, .path = handle ? NULL : path,
-		.r.handle = handle ? handle_of(handle) : 0, .path2 = name, .once = true };
+	struct fs1_call c = { .op = FILES_XATTR_REMOVE, OBJECT(path, handle), .path2 = name, .once = true };
 
 	return fs1_call(q, box, &c);
 }

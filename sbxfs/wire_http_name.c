@@ -71,7 +71,7 @@ int http_rename(struct req *q, const char *box, const char *from, const char *to
 }
 
 /* By handle when one is given, else by path. */
-static json_t *add_op(json_t *ops, const char *word, const char *path, const char *handle)
+static json_t *op_on(const char *word, const char *path, const char *handle)
 {
 	json_t *op = http_new_op(word);
 
@@ -79,6 +79,13 @@ static json_t *add_op(json_t *ops, const char *word, const char *path, const cha
 		json_object_set_new(op, "handle", json_string(handle));
 	else
 		http_add_path(op, "path", path);
+	return op;
+}
+
+static json_t *add_op(json_t *ops, const char *word, const char *path, const char *handle)
+{
+	json_t *op = op_on(word, path, handle);
+
 	json_array_append_new(ops, op);
 	return op;
 }
@@ -144,12 +151,8 @@ int http_setattr(struct req *q, const char *box, const char *path, const char *h
 
 static json_t *xattr_op(const char *word, const char *path, const char *handle, const char *name)
 {
-	json_t *op = http_new_op(word);
+	json_t *op = op_on(word, path, handle);
 
-	if (handle)
-		json_object_set_new(op, "handle", json_string(handle));
-	else
-		http_add_path(op, "path", path);
 	if (name)
 		json_object_set_new(op, "name", json_string(name));
 	return op;
