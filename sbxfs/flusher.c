@@ -6,6 +6,8 @@
 #include "sbxfs/remote.h"
 #include "sbxfs/treefs.h"
 
+#include "common/sys/deadline.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -152,16 +154,11 @@ static void say_alive(struct flusher *fl)
 /* Lock held. True: there is something to send soon. */
 static bool wait_for_work(struct flusher *fl, uint64_t until_ms)
 {
-	while (!fl->stopping && !fl->dirty) {
-		uint64_t now = now_ms();
-		struct timespec ts;
+	struct timespec until = deadline_at_ms((int64_t)until_ms);
 
-		if (now >= until_ms)
+	while (!fl->stopping && !fl->dirty)
+		if (!cond_wait_until(&fl->work, &fl->lock, &until))
 			return false;
-		clock_gettime(CLOCK_REALTIME, &ts);
-		ts.tv_sec += (time_t)((until_ms - now) / 1000 + 1);
-		pthread_cond_timedwait(&fl->work, &fl->lock, &ts);
-	}
 	return true;
 }
 

@@ -15,16 +15,6 @@
 #define SHUN_MS   10000 /* after a peer that did not answer */
 #define CONNS_MAX 256 /* of one mount; a thread and 64 KiB each */
 
-static void gone_init(pthread_cond_t *cond)
-{
-	pthread_condattr_t attr;
-
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(cond, &attr);
-	pthread_condattr_destroy(&attr);
-}
-
 int fs1_new(struct mount *m, struct fs1 **ret)
 {
 	struct fs1 *f = calloc(1, sizeof(*f));
@@ -34,7 +24,7 @@ int fs1_new(struct mount *m, struct fs1 **ret)
 		return -ENOMEM;
 	f->m = m;
 	pthread_mutex_init(&f->lock, NULL);
-	gone_init(&f->gone);
+	pthread_cond_init(&f->gone, NULL);
 	rc = watches_new(m, &f->watches);
 	if (rc < 0) {
 		free(f);

@@ -4,6 +4,7 @@
 #include "sbxfs/fs1_priv.h"
 #include "sbxfs/session.h"
 
+#include "common/sys/deadline.h"
 #include "common/sys/fd.h"
 
 #include <errno.h>
@@ -14,20 +15,6 @@
 #include <sys/uio.h>
 
 #define STILL_MS 1000  /* the same when the sender is told to stop */
-
-static void add_ms(struct timespec *ts, unsigned ms)
-{
-	ts->tv_sec += ms / 1000;
-	ts->tv_nsec += (long)(ms % 1000) * 1000000;
-	ts->tv_sec += ts->tv_nsec / 1000000000;
-	ts->tv_nsec %= 1000000000;
-}
-
-void fs1_deadline(struct timespec *ts, unsigned ms)
-{
-	clock_gettime(CLOCK_MONOTONIC, ts);
-	add_ms(ts, ms);
-}
 
 static void skip(struct msghdr *msg, size_t sent)
 {
@@ -107,7 +94,6 @@ struct message {
 static int lock_send(struct sending *s)
 {
 	struct fs1_conn *c = s->c;
-	struct timespec ts;
 
 	if (pthread_mutex_trylock(&c->send) == 0)
 		return 0;
@@ -116,9 +102,7 @@ static int lock_send(struct sending *s)
 	do {
 		if (s->q && remote_interrupted(s->q))
 			return -EINTR;
-		clock_gettime(CLOCK_REALTIME, &ts);
-		add_ms(&ts, FS1_LOOK_MS);
-	} while (pthread_mutex_timedlock(&c->send, &ts) != 0);
+	} while (!mutex_lock_ms(&c->send, FS1_LOOK_MS));
 	return 0;
 }
 
@@ -177,14 +161,12 @@ static void free_slot(struct fs1_conn *c, unsigned n)
 static int claim(struct req *q, struct fs1_conn *c, struct fs1_call *call, bool reads)
 {
 	uint64_t start = now_ms(), limit = (uint64_t)mount_patience(c->m, FS1_TIMEOUT_MS);
-	struct timespec ts;
 	int rc = 0;
 
 	pthread_mutex_lock(&c->lock);
 	while (!c->dead && c->busy >= c->limit && rc == 0) {
 		session_sleeps();
-		fs1_deadline(&ts, FS1_LOOK_MS);
-		(void)pthread_cond_timedwait(&c->room, &c->lock, &ts);
+		(void)cond_wait_ms(&c->room, &c->lock, FS1_LOOK_MS);
 		if (c->busy < c->limit)
 			break;
 		if (remote_interrupted(q))

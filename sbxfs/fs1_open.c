@@ -4,6 +4,7 @@
 #include "sbxfs/fs1_priv.h"
 #include "sbxfs/session.h"
 
+#include "common/sys/deadline.h"
 #include "common/sys/thread.h"
 
 #include <errno.h>
@@ -34,7 +35,6 @@ static int epoll_of(int fd)
 static struct fs1_conn *conn_new(struct fs1 *f, const char *box, int fd)
 {
 	struct fs1_conn *c = calloc(1, sizeof(*c));
-	pthread_condattr_t attr;
 
 	if (c)
 		c->ep = epoll_of(fd);
@@ -48,14 +48,11 @@ static struct fs1_conn *conn_new(struct fs1 *f, const char *box, int fd)
 	c->refs = 2; /* the receiver's and the list's */
 	c->limit = SLOTS;
 	(void)snprintf(c->box, sizeof(c->box), "%s", box);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_mutex_init(&c->send, NULL);
 	pthread_mutex_init(&c->lock, NULL);
-	pthread_cond_init(&c->room, &attr);
+	pthread_cond_init(&c->room, NULL);
 	for (unsigned n = 0; n < SLOTS; n++)
-		pthread_cond_init(&c->slots[n].answered, &attr);
-	pthread_condattr_destroy(&attr);
+		pthread_cond_init(&c->slots[n].answered, NULL);
 	c->used_ms = now_ms();
 	atomic_store(&c->heard_ms, c->used_ms);
 	return c;
@@ -183,11 +180,8 @@ struct fs1_box *fs1_open_wait(struct req *q, struct fs1 *f, const char *box)
 	struct fs1_box *b;
 
 	while ((b = fs1_box_find(f, box)) && b->opening && now_ms() < until && !remote_interrupted(q)) {
-		struct timespec ts;
-
 		session_sleeps();
-		fs1_deadline(&ts, FS1_LOOK_MS);
-		(void)pthread_cond_timedwait(&f->gone, &f->lock, &ts);
+		(void)cond_wait_ms(&f->gone, &f->lock, FS1_LOOK_MS);
 	}
 	return b;
 }

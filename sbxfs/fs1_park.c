@@ -5,6 +5,8 @@
  * thread of one of the requests, else the connection's own. */
 #include "sbxfs/fs1_priv.h"
 
+#include "common/sys/deadline.h"
+
 #include <errno.h>
 
 bool fs1_park_takes(struct fs1_conn *c, struct fs1_call *call)
@@ -139,14 +141,10 @@ int fs1_park(struct req *q, const char *box, struct fs1_call *call)
 
 void fs1_park_stop(struct fs1 *f)
 {
-	struct timespec ts;
-
 	if (!f)
 		return;
 	pthread_mutex_lock(&f->lock);
-	while (atomic_load(&f->parked)) {
-		fs1_deadline(&ts, FS1_LOOK_MS);
-		(void)pthread_cond_timedwait(&f->gone, &f->lock, &ts);
-	}
+	while (atomic_load(&f->parked))
+		(void)cond_wait_ms(&f->gone, &f->lock, FS1_LOOK_MS);
 	pthread_mutex_unlock(&f->lock);
 }

@@ -140,8 +140,6 @@ void fs1_fail_all(struct fs1_conn *c);
 /* As fs1_begin; `reads`: the caller's thread will, if nobody does. */
 int fs1_begin_for(struct req *q, const char *box, struct fs1_call *c, bool reads);
 
-void fs1_deadline(struct timespec *ts, unsigned ms);
-
 /* fs1_wait.c; lock held: */
 bool fs1_start_reading(struct fs1_conn *c); /* false: somebody does, or it cannot be */
 void fs1_abandon(struct fs1_conn *c, struct fs1_call *call);

@@ -5,6 +5,8 @@
 #include "sbxfs/fs1_priv.h"
 #include "sbxfs/session.h"
 
+#include "common/sys/deadline.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,13 +120,10 @@ static void lead(struct fs1_conn *c, struct fs1_call *call)
 
 static void wait_slot(struct fs1_conn *c, struct fs1_call *call)
 {
-	struct timespec ts;
-
 	session_sleeps();
-	fs1_deadline(&ts, FS1_LOOK_MS);
 	c->waiters++;
 	call->waiting = true;
-	(void)pthread_cond_timedwait(&c->slots[call->slot].answered, &c->lock, &ts);
+	(void)cond_wait_ms(&c->slots[call->slot].answered, &c->lock, FS1_LOOK_MS);
 	call->waiting = false;
 	c->waiters--;
 }
@@ -237,13 +236,12 @@ int fs1_wait(struct req *q, struct fs1_call *call)
 void fs1_cancel(struct fs1_call *call)
 {
 	struct fs1_conn *c = call->conn;
-	struct timespec ts;
-
 	/* Bytes that come right now come to their end soon, or the connection does. */
-	fs1_deadline(&ts, CANCEL_MS);
+	struct timespec until = deadline_ms(CANCEL_MS);
+
 	pthread_mutex_lock(&c->lock);
 	while (call->filling && c->reading &&
-		pthread_cond_timedwait(&c->slots[call->slot].answered, &c->lock, &ts) != ETIMEDOUT)
+		cond_wait_until(&c->slots[call->slot].answered, &c->lock, &until))
 		;
 	fs1_abandon(c, call);
 	pthread_mutex_unlock(&c->lock);

@@ -6,6 +6,8 @@
 #include "sbxfs/session.h"
 #include "sbxfs/trust.h"
 
+#include "common/sys/deadline.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -386,16 +388,13 @@ bool listing_wanted(struct mount *m, struct inode *dir)
 static bool begin_fetch(struct req *q, struct inode *dir, bool *ret_waited)
 {
 	struct mount *m = q->m;
-	struct timespec ts;
 	bool ours;
 
 	pthread_mutex_lock(&m->listings.lock);
 	*ret_waited = dir->listing_comes;
 	while (dir->listing_comes && !remote_interrupted(q)) {
 		session_sleeps();
-		clock_gettime(CLOCK_REALTIME, &ts);
-		ts.tv_sec++;
-		(void)pthread_cond_timedwait(&m->listings.came, &m->listings.lock, &ts);
+		(void)cond_wait_ms(&m->listings.came, &m->listings.lock, 1000);
 	}
 	ours = !dir->listing_comes;
 	dir->listing_comes = true;

@@ -6,6 +6,8 @@
  * have no such bound; the kernel finds out by itself what of these does not fit, a second later. */
 #include "sbxfs/trust.h"
 
+#include "common/sys/deadline.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -14,14 +16,20 @@
 
 #define QUEUE_LATE 16384 /* longer: nothing more is let be believed */
 #define QUEUE_MAX  65536
-#define JOIN_SECS 2
+#define JOIN_MS   2000
 #define TOLD_MS   200
 
+enum what {
+	ATTR,   /* the inode's attributes */
+	NAME,   /* a name, with all that the kernel knows below it */
+	EXPIRE, /* a name is asked for again; what lies below stays when it is the same one still */
+	GONE,   /* a name and its file, which nobody uses */
+};
 struct note {
 	struct note *next;
-	fuse_ino_t ino;
-	fuse_ino_t child; /* not 0: to be given up */
-	size_t len;       /* 0: attributes */
+	enum what what;
+	fuse_ino_t ino, child; /* child: of GONE */
+	size_t len;
 	char name[];
 };
 struct notifier {
@@ -36,19 +44,38 @@ struct notifier {
 	bool started, stopping, telling;
 };
 
-static void tell(struct fuse_session *se, const struct note *o)
+/* Attributes only: pages may be locked by a reader that waits for us, and an open with another version
+ * drops them. */
+static void tell_attr(struct fuse_session *se, const struct note *o)
 {
-	/* Only this takes an inode out of the kernel's own cache; a name that is not of `child` any more it
-	 * leaves alone. */
-	if (o->child)
-		(void)fuse_lowlevel_notify_delete(se, o->ino, o->child, o->name, o->len);
-	else if (o->len)
-		(void)fuse_lowlevel_notify_inval_entry(se, o->ino, o->name, o->len);
-	else
-		/* Attributes only: pages may be locked by a reader that waits for us, and an open with
-		 * another version drops them. */
-		(void)fuse_lowlevel_notify_inval_inode(se, o->ino, -1, 0);
+	(void)fuse_lowlevel_notify_inval_inode(se, o->ino, -1, 0);
 }
+
+static void tell_name(struct fuse_session *se, const struct note *o)
+{
+	(void)fuse_lowlevel_notify_inval_entry(se, o->ino, o->name, o->len);
+}
+
+/* Kernels before 6.2 have no such thing: there all that is known below goes with the name. */
+static void tell_expire(struct fuse_session *se, const struct note *o)
+{
+	if (fuse_lowlevel_notify_expire_entry(se, o->ino, o->name, o->len, FUSE_LL_EXPIRE_ONLY) == -ENOSYS)
+		tell_name(se, o);
+}
+
+/* Only this takes an inode out of the kernel's own cache; a name that is not of `child` any more it leaves
+ * alone. */
+static void tell_gone(struct fuse_session *se, const struct note *o)
+{
+	(void)fuse_lowlevel_notify_delete(se, o->ino, o->child, o->name, o->len);
+}
+
+static void (*const tellers[])(struct fuse_session *, const struct note *) = {
+	[ATTR] = tell_attr,
+	[NAME] = tell_name,
+	[EXPIRE] = tell_expire,
+	[GONE] = tell_gone,
+};
 
 static void *run(void *arg)
 {
@@ -69,7 +96,7 @@ static void *run(void *arg)
 		n->n--;
 		n->telling = true;
 		pthread_mutex_unlock(&n->lock);
-		tell(n->m->se, o);
+		tellers[o->what](n->m->se, o);
 		free(o);
 		pthread_mutex_lock(&n->lock);
 		n->telling = false;
@@ -107,7 +134,8 @@ static bool start(struct notifier *n)
 	return n->started;
 }
 
-static void put(struct notifier *n, fuse_ino_t ino, fuse_ino_t child, const char *name, bool must)
+/* Without `must` it may be left out when the queue is full. */
+static void put(struct notifier *n, const struct note *what, const char *name, bool must)
 {
 	size_t len = strlen(name);
 	struct note *o;
@@ -119,7 +147,8 @@ static void put(struct notifier *n, fuse_ino_t ino, fuse_ino_t child, const char
 		atomic_store(&n->mute, true);
 		return;
 	}
-	*o = (struct note){ .ino = ino, .child = child, .len = len };
+	*o = *what;
+	o->len = len;
 	memcpy(o->name, name, len + 1);
 	pthread_mutex_lock(&n->lock);
 	if (!n->stopping && (must || n->n < QUEUE_MAX) && start(n)) {
@@ -138,18 +167,18 @@ static void put(struct notifier *n, fuse_ino_t ino, fuse_ino_t child, const char
 void notify_entry(struct mount *m, fuse_ino_t dir, const char *name)
 {
 	atomic_fetch_add(&m->stats.told, 1);
-	put(m->notifier, dir, 0, name, true);
+	put(m->notifier, &(struct note){ .what = NAME, .ino = dir }, name, true);
 }
 
 void notify_absent(struct mount *m, fuse_ino_t dir, const char *name)
 {
 	atomic_fetch_add(&m->stats.told, 1);
-	put(m->notifier, dir, 0, name, false);
+	put(m->notifier, &(struct note){ .what = NAME, .ino = dir }, name, false);
 }
 
 void notify_top(struct mount *m, fuse_ino_t dir, const char *name)
 {
-	put(m->top_notifier, dir, 0, name, false);
+	put(m->top_notifier, &(struct note){ .what = EXPIRE, .ino = dir }, name, false);
 }
 
 void notify_top_told(struct mount *m)
@@ -159,26 +188,22 @@ void notify_top_told(struct mount *m)
 
 	if (!n)
 		return;
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += TOLD_MS * 1000000;
-	until.tv_sec += until.tv_nsec / 1000000000;
-	until.tv_nsec %= 1000000000;
+	until = deadline_ms(TOLD_MS);
 	pthread_mutex_lock(&n->lock);
-	while ((n->first || n->telling) && !n->stopping &&
-		pthread_cond_timedwait(&n->idle, &n->lock, &until) != ETIMEDOUT)
+	while ((n->first || n->telling) && !n->stopping && cond_wait_until(&n->idle, &n->lock, &until))
 		;
 	pthread_mutex_unlock(&n->lock);
 }
 
 void notify_forget(struct mount *m, fuse_ino_t dir, fuse_ino_t child, const char *name)
 {
-	put(m->notifier, dir, child, name, false);
+	put(m->notifier, &(struct note){ .what = GONE, .ino = dir, .child = child }, name, false);
 }
 
 void notify_attr(struct mount *m, fuse_ino_t ino)
 {
 	atomic_fetch_add(&m->stats.told, 1);
-	put(m->notifier, ino, 0, "", true);
+	put(m->notifier, &(struct note){ .what = ATTR, .ino = ino }, "", true);
 }
 
 bool notify_is_late(struct mount *m)
@@ -188,7 +213,6 @@ bool notify_is_late(struct mount *m)
 
 bool notifier_stop(struct notifier *n)
 {
-	struct timespec until;
 	bool ended;
 
 	if (!n)
@@ -200,9 +224,7 @@ bool notifier_stop(struct notifier *n)
 	pthread_mutex_unlock(&n->lock);
 	if (ended)
 		return true;
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += JOIN_SECS;
-	ended = pthread_timedjoin_np(n->thread, NULL, &until) == 0;
+	ended = thread_join_ms(n->thread, JOIN_MS);
 	if (ended)
 		n->started = false;
 	return ended;

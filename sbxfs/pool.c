@@ -2,6 +2,7 @@
 /* Threads for what may last. */
 #include "sbxfs/pool.h"
 
+#include "common/sys/deadline.h"
 #include "common/sys/thread.h"
 
 #include <errno.h>
@@ -11,7 +12,7 @@
 #include <time.h>
 
 #define THREADS_MAX 1024
-#define IDLE_SECS 5
+#define IDLE_MS 5000
 #define STACK_BYTES (256u * 1024)
 
 struct job {
@@ -60,14 +61,11 @@ void pool_free(struct pool *p)
 /* Lock held. False: nothing came for a while, or the end. */
 static bool wait_for_job(struct pool *p)
 {
-	struct timespec until;
+	struct timespec until = deadline_ms(IDLE_MS);
 
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += IDLE_SECS;
 	p->idle++;
-	while (!p->first && !p->stopping)
-		if (pthread_cond_timedwait(&p->work, &p->lock, &until) == ETIMEDOUT)
-			break;
+	while (!p->first && !p->stopping && cond_wait_until(&p->work, &p->lock, &until))
+		;
 	p->idle--;
 	return p->first != NULL;
 }

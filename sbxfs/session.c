@@ -15,6 +15,7 @@
 #include "sbxfs/mount.h"
 
 #include "common/sys/clock.h"
+#include "common/sys/deadline.h"
 #include "common/sys/fd.h"
 #include "common/sys/spin.h"
 
@@ -96,12 +97,9 @@ static void stay_behind(void)
 		pthread_cond_wait(&door.turn, &door.lock);
 		return;
 	}
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	ts.tv_nsec += ALERT_US * 1000;
-	ts.tv_sec += ts.tv_nsec / 1000000000;
-	ts.tv_nsec %= 1000000000;
+	ts = deadline_us(ALERT_US);
 	door.alert = true;
-	(void)pthread_cond_timedwait(&door.turn, &door.lock, &ts);
+	(void)cond_wait_until(&door.turn, &door.lock, &ts);
 	door.alert = false;
 }
 
@@ -213,14 +211,9 @@ int session_begin(struct fuse_session *se)
 {
 	static const struct fuse_custom_io io = { .read = do_read, .writev = do_writev };
 
-	pthread_condattr_t attr;
-
 	if (pthread_key_create(&works, work_ends) != 0)
 		return -EAGAIN;
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&door.turn, &attr);
-	pthread_condattr_destroy(&attr);
+	pthread_cond_init(&door.turn, NULL);
 	door.fd = fuse_session_fd(se);
 	return fuse_session_custom_io(se, &io, door.fd) == 0 ? 0 : -EIO;
 }

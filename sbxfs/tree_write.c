@@ -7,6 +7,8 @@
 #include "sbxfs/session.h"
 #include "sbxfs/treefs.h"
 
+#include "common/sys/deadline.h"
+
 #include <errno.h>
 #include <linux/falloc.h>
 #include <stdlib.h>
@@ -77,19 +79,13 @@ static int reap(struct req *q, struct tree_file *f, bool all, bool keep)
 
 int tree_file_lock(struct req *q, struct tree_file *f)
 {
-	struct timespec ts;
-
 	if (pthread_mutex_trylock(&f->lock) == 0)
 		return 0;
 	session_sleeps();
 	do {
 		if (remote_interrupted(q))
 			return refuse(q, EINTR, "interrupted");
-		clock_gettime(CLOCK_REALTIME, &ts);
-		ts.tv_nsec += LOOK_MS * 1000000;
-		ts.tv_sec += ts.tv_nsec / 1000000000;
-		ts.tv_nsec %= 1000000000;
-	} while (pthread_mutex_timedlock(&f->lock, &ts) != 0);
+	} while (!mutex_lock_ms(&f->lock, LOOK_MS));
 	return 0;
 }
 

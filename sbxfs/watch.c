@@ -11,6 +11,7 @@
 #include "sbxfs/text.h"
 
 #include "common/json/json.h"
+#include "common/sys/deadline.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -36,24 +37,21 @@ struct sink {
 
 int watch_new(struct mount *m, struct watch **ret)
 {
-	pthread_condattr_t attr;
 
 	*ret = calloc(1, sizeof(**ret));
 	if (!*ret)
 		return -ENOMEM;
 	(*ret)->m = m;
 	pthread_mutex_init(&(*ret)->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&(*ret)->cond, &attr);
-	pthread_condattr_destroy(&attr);
+	pthread_cond_init(&(*ret)->cond, NULL);
 	return 0;
 }
 
-static void told(struct mount *m, const char *id, bool lives)
+/* Counted already. `entry`: as belief_told. */
+static void told(struct mount *m, const char *id, const char *entry)
 {
-	belief_end(m);
-	if (id && !lives)
+	belief_told(m, id, entry);
+	if (!entry[0])
 		ports_forget_box(m, id);
 }
 
@@ -74,11 +72,14 @@ void watch_line(struct mount *m, const char *line, size_t len)
 		belief_end(m);
 	} else if (op && !strcmp(op, "put") && box) {
 		if (box_heard(m, box)) /* else our own change comes back */
-			told(m, id, box_is_live(box));
+			told(m, id, box_listed(box));
 	} else if (op && (!strcmp(op, "put") || !strcmp(op, "gone"))) {
 		if (atomic_load(&m->watched))
 			atomic_fetch_add(&m->list_gen, 1);
-		told(m, id, false);
+		if (id)
+			told(m, id, "");
+		else
+			belief_end(m);
 	}
 	json_decref(o);
 }
@@ -119,13 +120,10 @@ static void follow(struct watch *w)
 
 static void rest(struct watch *w)
 {
-	struct timespec until;
+	struct timespec until = deadline_ms(RETRY_MS);
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += RETRY_MS / 1000;
 	pthread_mutex_lock(&w->lock);
-	while (!atomic_load(&w->stop) &&
-		pthread_cond_timedwait(&w->cond, &w->lock, &until) != ETIMEDOUT)
+	while (!atomic_load(&w->stop) && cond_wait_until(&w->cond, &w->lock, &until))
 		;
 	pthread_mutex_unlock(&w->lock);
 }

@@ -3,6 +3,7 @@
  * library's single callback to the application's four. */
 #include "common/base/log.h"
 #include "common/http/internal.h"
+#include "common/sys/deadline.h"
 #include "common/sys/mem.h"
 
 #include <errno.h>
@@ -78,16 +79,7 @@ static void sweep(struct http_server *s)
 
 static void wait_ms(struct http_server *s, int64_t ms)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	t.tv_sec += ms / 1000;
-	t.tv_nsec += ms % 1000 * 1000000;
-	if (t.tv_nsec >= 1000000000) {
-		t.tv_sec++;
-		t.tv_nsec -= 1000000000;
-	}
-	pthread_cond_timedwait(&s->changed, &s->lock, &t);
+	(void)cond_wait_ms(&s->changed, &s->lock, ms);
 }
 
 /* It sleeps for good only after a while without connections, so that one now and then does not have
@@ -519,17 +511,13 @@ static void server_free(struct http_server *s)
 static struct http_server *server_new(const struct http_conf *conf, const struct http_app *app)
 {
 	struct http_server *s = calloc(1, sizeof(*s));
-	pthread_condattr_t attr;
 
 	if (!s)
 		return NULL;
 	s->conf = *conf;
 	s->app = *app;
 	pthread_mutex_init(&s->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&s->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	pthread_cond_init(&s->changed, NULL);
 	return s;
 }
 

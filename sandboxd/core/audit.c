@@ -5,6 +5,7 @@
 #include "sandboxd/core/audit.h"
 
 #include "common/base/log.h"
+#include "common/sys/deadline.h"
 #include "common/sys/mem.h"
 #include "sandboxd/core/clock.h"
 
@@ -129,7 +130,6 @@ static int make_folder(const char *path, struct err *e)
 int audit_open(const char *path, struct audit **ret, struct err *e)
 {
 	struct audit *a;
-	pthread_condattr_t attr;
 
 	if (make_folder(path, e) < 0)
 		return -1;
@@ -139,10 +139,7 @@ int audit_open(const char *path, struct audit **ret, struct err *e)
 		return err_oom(e);
 	}
 	pthread_mutex_init(&a->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&a->more, &attr);
-	pthread_condattr_destroy(&attr);
+	pthread_cond_init(&a->more, NULL);
 	a->first = a->next = (uint64_t)clock_wall_ns() / 1000;
 	open_file(a);
 	if (a->fd < 0) {
@@ -285,18 +282,10 @@ int audit_read(struct audit *a, const char *sandbox_id, json_t **ret_events, boo
 
 static void wait_for(struct audit *a, uint64_t seq, int timeout_ms)
 {
-	struct timespec until;
+	struct timespec until = deadline_ms(timeout_ms);
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += timeout_ms / 1000;
-	until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_sec++;
-		until.tv_nsec -= 1000000000;
-	}
-	while (a->next <= seq && !a->stop)
-		if (pthread_cond_timedwait(&a->more, &a->lock, &until) == ETIMEDOUT)
-			return;
+	while (a->next <= seq && !a->stop && cond_wait_until(&a->more, &a->lock, &until))
+		;
 }
 
 json_t *audit_follow(struct audit *a, uint64_t after, int timeout_ms, bool *ret_lost)

@@ -3,6 +3,7 @@
 #include "sandboxd/core/core_internal.h"
 
 #include "common/base/log.h"
+#include "common/sys/deadline.h"
 #include "common/sys/mem.h"
 #include "sandboxd/backend/guestfs.h"
 #include "sandboxd/core/egress.h"
@@ -154,16 +155,6 @@ static int fill_conf(struct core *c, const struct core_conf *conf, struct err *e
 	return 0;
 }
 
-static void cond_init_mono(pthread_cond_t *cond)
-{
-	pthread_condattr_t a;
-
-	pthread_condattr_init(&a);
-	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-	pthread_cond_init(cond, &a);
-	pthread_condattr_destroy(&a);
-}
-
 static struct core *core_new(const struct backend_ops *ops, struct backend *b)
 {
 	struct core *c = calloc(1, sizeof(*c));
@@ -180,9 +171,9 @@ static struct core *core_new(const struct backend_ops *ops, struct backend *b)
 	registry_init(&c->reg);
 	pthread_mutex_init(&c->change_lock, NULL);
 	pthread_mutex_init(&c->queue_lock, NULL);
-	cond_init_mono(&c->change_cond);
-	cond_init_mono(&c->queue_cond);
-	cond_init_mono(&c->stop_cond);
+	pthread_cond_init(&c->change_cond, NULL);
+	pthread_cond_init(&c->queue_cond, NULL);
+	pthread_cond_init(&c->stop_cond, NULL);
 	return c;
 }
 
@@ -419,20 +410,13 @@ void core_changed(struct core *c)
 
 uint64_t core_wait_change(struct core *c, uint64_t seen, int timeout_ms)
 {
-	struct timespec until;
+	struct timespec until = deadline_ms(timeout_ms);
 	uint64_t now;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += timeout_ms / 1000;
-	until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_sec++;
-		until.tv_nsec -= 1000000000;
-	}
 	pthread_mutex_lock(&c->change_lock);
-	while (c->changes == seen && !c->stopping)
-		if (pthread_cond_timedwait(&c->change_cond, &c->change_lock, &until) == ETIMEDOUT)
-			break;
+	while (c->changes == seen && !c->stopping &&
+		cond_wait_until(&c->change_cond, &c->change_lock, &until))
+		;
 	now = c->changes;
 	pthread_mutex_unlock(&c->change_lock);
 	return now;

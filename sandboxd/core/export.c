@@ -9,6 +9,7 @@
 #include "sandboxd/core/export_internal.h"
 
 #include "common/curl/curl.h"
+#include "common/sys/deadline.h"
 #include "common/sys/mem.h"
 #include "sandboxd/core/clock.h"
 #include "sandboxd/core/core_internal.h"
@@ -277,17 +278,13 @@ static void make_multi(struct exporter *x)
 /* True: it is to stop. Sleeps while there is nothing to do at all. */
 static bool rest(struct exporter *x, bool idle)
 {
-	struct timespec until;
 	bool stop;
 
 	pthread_mutex_lock(&x->lock);
 	while (idle && !x->stop && !x->woken)
 		pthread_cond_wait(&x->cond, &x->lock);
-	if (!idle && !x->multi && !x->stop && !x->woken) {
-		clock_gettime(CLOCK_MONOTONIC, &until);
-		until.tv_sec++;
-		(void)pthread_cond_timedwait(&x->cond, &x->lock, &until);
-	}
+	if (!idle && !x->multi && !x->stop && !x->woken)
+		(void)cond_wait_ms(&x->cond, &x->lock, 1000);
 	if (x->woken)
 		x->look_ms = 0;
 	x->woken = false;
@@ -325,7 +322,6 @@ static void *run(void *arg)
 
 int exporter_open(struct core *c, struct err *e)
 {
-	pthread_condattr_t a;
 	struct exporter *x;
 	int r;
 
@@ -337,10 +333,7 @@ int exporter_open(struct core *c, struct err *e)
 	x->core = c;
 	x->woken = true; /* settings may have come with the records */
 	pthread_mutex_init(&x->lock, NULL);
-	pthread_condattr_init(&a);
-	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-	pthread_cond_init(&x->cond, &a);
-	pthread_condattr_destroy(&a);
+	pthread_cond_init(&x->cond, NULL);
 	r = pthread_create(&x->thread, NULL, run, x);
 	if (r != 0) {
 		free(x);

@@ -4,6 +4,7 @@
 #include "sandboxd/core/images_internal.h"
 
 #include "common/base/log.h"
+#include "common/sys/deadline.h"
 #include "common/sys/fault.h"
 #include "common/sys/mem.h"
 #include "common/sys/thread.h"
@@ -187,15 +188,7 @@ int install_begin(struct images *s, const char *ref, const struct registry_login
 /* Lock held. */
 static void wait_a_little(struct images *s)
 {
-	struct timespec until;
-
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += LOOK_MS * 1000000L;
-	if (until.tv_nsec >= 1000000000L) {
-		until.tv_sec++;
-		until.tv_nsec -= 1000000000L;
-	}
-	(void)pthread_cond_timedwait(&s->changed, &s->lock, &until);
+	(void)cond_wait_ms(&s->changed, &s->lock, LOOK_MS);
 }
 
 /* Lock held, let go while the asker is asked. */

@@ -5,6 +5,7 @@
 #include "sandboxd/core/images_internal.h"
 
 #include "common/base/log.h"
+#include "common/sys/deadline.h"
 #include "common/sys/mem.h"
 #include "sandboxd/core/pull.h"
 
@@ -203,16 +204,6 @@ static int load_one(void *arg, const char *key, const char *body, struct err *e)
 
 /* --- open, close ----------------------------------------------------------------------------- */
 
-static void cond_init(pthread_cond_t *cond)
-{
-	pthread_condattr_t a;
-
-	pthread_condattr_init(&a);
-	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-	pthread_cond_init(cond, &a);
-	pthread_condattr_destroy(&a);
-}
-
 int images_open(struct core *c, const struct images_conf *conf, struct images **ret, struct err *e)
 {
 	struct images *s = calloc(1, sizeof(*s));
@@ -224,7 +215,7 @@ int images_open(struct core *c, const struct images_conf *conf, struct images **
 	s->dirfd = conf->image_dir ? open(conf->image_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 	s->dir = strdup(conf->image_dir_name ? conf->image_dir_name : "");
 	pthread_mutex_init(&s->lock, NULL);
-	cond_init(&s->changed);
+	pthread_cond_init(&s->changed, NULL);
 	if (!s->dir)
 		err_oom(e);
 	else if (conf->pull_fd >= 0 && pull_new(conf->pull_fd, conf->state_dirfd, &s->pull, e) < 0)
@@ -257,10 +248,9 @@ static bool cancel_all(struct images *s)
 	pthread_mutex_unlock(&s->lock);
 	for (size_t i = 0; i < n; i++)
 		(void)c->ops->layer_drop(c->backend, nums[i], NULL);
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec++;
+	until = deadline_ms(1000);
 	pthread_mutex_lock(&s->lock);
-	while (s->njobs > 0 && pthread_cond_timedwait(&s->changed, &s->lock, &until) != ETIMEDOUT)
+	while (s->njobs > 0 && cond_wait_until(&s->changed, &s->lock, &until))
 		;
 	left = s->njobs > 0;
 	pthread_mutex_unlock(&s->lock);

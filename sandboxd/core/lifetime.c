@@ -4,6 +4,7 @@
 #include "sandboxd/core/core_internal.h"
 
 #include "common/base/log.h"
+#include "common/sys/deadline.h"
 #include "common/sys/fault.h"
 #include "common/sys/mem.h"
 #include "sandboxd/backend/guestfs.h"
@@ -400,14 +401,12 @@ static void tick(struct core *c)
 static void *ticker(void *arg)
 {
 	struct core *c = arg;
-	struct timespec next;
+	struct timespec next = deadline_ms(0);
 
-	clock_gettime(CLOCK_MONOTONIC, &next);
 	pthread_mutex_lock(&c->queue_lock);
 	while (!c->stop) {
 		next.tv_sec++;
-		while (!c->stop &&
-			pthread_cond_timedwait(&c->stop_cond, &c->queue_lock, &next) != ETIMEDOUT)
+		while (!c->stop && cond_wait_until(&c->stop_cond, &c->queue_lock, &next))
 			;
 		if (c->stop)
 			break;
@@ -467,11 +466,11 @@ static struct end_job *take_job(struct core *c, int64_t *ret_ms)
 /* Lock held. */
 static void wait_job(struct core *c, int64_t ms)
 {
-	struct timespec until = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
+	struct timespec until = deadline_at_ms(ms);
 
 	c->reaper_idle = !ms;
 	if (ms)
-		(void)pthread_cond_timedwait(&c->queue_cond, &c->queue_lock, &until);
+		(void)cond_wait_until(&c->queue_cond, &c->queue_lock, &until);
 	else
 		pthread_cond_wait(&c->queue_cond, &c->queue_lock);
 	c->reaper_idle = false;

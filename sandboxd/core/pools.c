@@ -5,6 +5,7 @@
 #include "sandboxd/core/pools.h"
 
 #include "common/base/log.h"
+#include "common/sys/deadline.h"
 #include "common/sys/mem.h"
 #include "sandboxd/core/clock.h"
 #include "sandboxd/core/core_internal.h"
@@ -128,13 +129,11 @@ static int64_t look(struct pool *p)
 /* True: it is over. */
 static bool wait_for_stop(struct pools *ps, int64_t ms)
 {
-	int64_t at = clock_mono_ms() + ms;
-	struct timespec until = { .tv_sec = at / 1000, .tv_nsec = at % 1000 * 1000000 };
+	struct timespec until = deadline_ms(ms);
 	bool stop;
 
 	pthread_mutex_lock(&ps->lock);
-	while (!ps->stop &&
-		pthread_cond_clockwait(&ps->stopped, &ps->lock, CLOCK_MONOTONIC, &until) == 0)
+	while (!ps->stop && cond_wait_until(&ps->stopped, &ps->lock, &until))
 		;
 	stop = ps->stop;
 	pthread_mutex_unlock(&ps->lock);

@@ -3,6 +3,7 @@
  * its start is tried, so that nothing the shim reports can miss it; it is shown once it runs. */
 #include "sandboxd/core/proc_internal.h"
 
+#include "common/sys/deadline.h"
 #include "common/sys/mem.h"
 #include "sandboxd/core/clock.h"
 #include "sandboxd/core/core.h"
@@ -11,9 +12,9 @@
 
 bool proc_wait(struct proc *p, pthread_cond_t *cond, int64_t until_ms)
 {
-	struct timespec t = { .tv_sec = until_ms / 1000, .tv_nsec = until_ms % 1000 * 1000000 };
+	struct timespec t = deadline_at_ms(until_ms);
 
-	return pthread_cond_clockwait(cond, &p->sandbox->lock, CLOCK_MONOTONIC, &t) == 0;
+	return cond_wait_until(cond, &p->sandbox->lock, &t);
 }
 
 struct proc *proc_new(struct sandbox *s)

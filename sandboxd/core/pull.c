@@ -3,6 +3,7 @@
 
 #include "common/base/log.h"
 #include "common/json/json.h"
+#include "common/sys/deadline.h"
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
 #include "common/sys/tree.h"
@@ -93,7 +94,6 @@ static void *read_answers(void *arg)
 int pull_new(int fd, int state_dirfd, struct pull **ret, struct err *e)
 {
 	struct pull *p = calloc(1, sizeof(*p));
-	pthread_condattr_t a;
 	int r;
 
 	if (!p)
@@ -102,10 +102,7 @@ int pull_new(int fd, int state_dirfd, struct pull **ret, struct err *e)
 	p->dirfd = openat(state_dirfd, "pull", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	p->stop = eventfd(0, EFD_CLOEXEC);
 	pthread_mutex_init(&p->lock, NULL);
-	pthread_condattr_init(&a);
-	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-	pthread_cond_init(&p->cond, &a);
-	pthread_condattr_destroy(&a);
+	pthread_cond_init(&p->cond, NULL);
 	r = p->dirfd < 0 || p->stop < 0 ? errno : pthread_create(&p->reader, NULL, read_answers, p);
 	if (r == 0) {
 		*ret = p;
@@ -236,16 +233,9 @@ static int wait_done(struct pull *p, struct call *c, int (*tick)(void *, struct 
 	struct err *why)
 {
 	bool cancelled = false;
-	struct timespec until;
 
 	while (!c->done && !p->dead) {
-		clock_gettime(CLOCK_MONOTONIC, &until);
-		until.tv_nsec += TICK_MS * 1000000L;
-		if (until.tv_nsec >= 1000000000L) {
-			until.tv_sec++;
-			until.tv_nsec -= 1000000000L;
-		}
-		(void)pthread_cond_timedwait(&p->cond, &p->lock, &until);
+		(void)cond_wait_ms(&p->cond, &p->lock, TICK_MS);
 		if (c->done || cancelled)
 			continue;
 		pthread_mutex_unlock(&p->lock);

@@ -6,6 +6,7 @@
 #include "sandboxd/core/metrics.h"
 
 #include "common/base/log.h"
+#include "common/sys/deadline.h"
 #include "sandboxd/core/clock.h"
 #include "sandboxd/core/core_internal.h"
 #include "sandboxd/core/egress.h"
@@ -135,9 +136,8 @@ static void sample_all(struct core *c)
 /* A second later, or from now on when that is over already. */
 static void advance(struct timespec *next)
 {
-	struct timespec now;
+	struct timespec now = deadline_ms(0);
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
 	if (now.tv_sec > next->tv_sec)
 		*next = now;
 	next->tv_sec++;
@@ -146,13 +146,12 @@ static void advance(struct timespec *next)
 static void *run(void *arg)
 {
 	struct sampler *p = arg;
-	struct timespec next;
+	struct timespec next = deadline_ms(0);
 
-	clock_gettime(CLOCK_MONOTONIC, &next);
 	pthread_mutex_lock(&p->lock);
 	while (!p->stop) {
 		advance(&next);
-		while (!p->stop && pthread_cond_timedwait(&p->cond, &p->lock, &next) != ETIMEDOUT)
+		while (!p->stop && cond_wait_until(&p->cond, &p->lock, &next))
 			;
 		if (p->stop)
 			break;
@@ -166,7 +165,6 @@ static void *run(void *arg)
 
 int metrics_start(struct core *c, struct err *e)
 {
-	pthread_condattr_t a;
 	struct sampler *p;
 	int r;
 
@@ -177,10 +175,7 @@ int metrics_start(struct core *c, struct err *e)
 		return err_oom(e);
 	p->core = c;
 	pthread_mutex_init(&p->lock, NULL);
-	pthread_condattr_init(&a);
-	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-	pthread_cond_init(&p->cond, &a);
-	pthread_condattr_destroy(&a);
+	pthread_cond_init(&p->cond, NULL);
 	r = pthread_create(&p->thread, NULL, run, p);
 	if (r != 0) {
 		free(p);

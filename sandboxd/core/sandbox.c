@@ -26,7 +26,6 @@ const char *const sandbox_state_words[] = { "pending", "running", "suspended", "
 struct sandbox *sandbox_new(struct core *c, const char *id)
 {
 	struct sandbox *s = calloc(1, sizeof(*s));
-	pthread_condattr_t a;
 
 	if (!s)
 		return NULL;
@@ -37,10 +36,7 @@ struct sandbox *sandbox_new(struct core *c, const char *id)
 	s->grip = BACKEND_GRIP_NULL;
 	s->next_num = 1;
 	pthread_mutex_init(&s->lock, NULL);
-	pthread_condattr_init(&a);
-	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-	pthread_cond_init(&s->changed, &a);
-	pthread_condattr_destroy(&a);
+	pthread_cond_init(&s->changed, NULL);
 	return s;
 }
 

@@ -5,6 +5,7 @@
 #include "sandboxd/pull/parts.h"
 
 #include "common/sys/core.h"
+#include "common/sys/deadline.h"
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
 #include "common/sys/thread.h"
@@ -286,14 +287,9 @@ static enum pull_result work(const struct job *j, char text[PULL_TEXT_MAX])
 
 static void take_turn(const struct job *j)
 {
-	struct timespec until;
-
 	pthread_mutex_lock(&jobs.lock);
-	while (jobs.running >= RUNNING_MAX && !cancelled(j)) {
-		clock_gettime(CLOCK_REALTIME, &until);
-		until.tv_sec++;
-		(void)pthread_cond_timedwait(&jobs.room, &jobs.lock, &until);
-	}
+	while (jobs.running >= RUNNING_MAX && !cancelled(j))
+		(void)cond_wait_ms(&jobs.room, &jobs.lock, 1000);
 	jobs.running++;
 	pthread_mutex_unlock(&jobs.lock);
 }

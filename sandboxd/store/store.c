@@ -8,6 +8,7 @@
 
 #include "common/base/log.h"
 #include "common/db/db.h"
+#include "common/sys/deadline.h"
 #include "common/sys/mem.h"
 
 #include <errno.h>
@@ -251,13 +252,13 @@ static void wake_thread(struct store *st)
 
 static void sleep_until(struct store *st, int64_t ms)
 {
-	struct timespec until = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
+	struct timespec until = deadline_at_ms(ms);
 
 	st->wakes_ms = ms;
 	if (ms == NEVER)
 		pthread_cond_wait(&st->work, &st->lock);
 	else
-		(void)pthread_cond_timedwait(&st->work, &st->lock, &until);
+		(void)cond_wait_until(&st->work, &st->lock, &until);
 	st->wakes_ms = 0;
 }
 
@@ -281,16 +282,6 @@ static void *store_thread(void *arg)
 	return NULL;
 }
 
-static void cond_init_mono(pthread_cond_t *c)
-{
-	pthread_condattr_t a;
-
-	pthread_condattr_init(&a);
-	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-	pthread_cond_init(c, &a);
-	pthread_condattr_destroy(&a);
-}
-
 int store_open(const char *state_dir, struct store **ret, struct err *e)
 {
 	struct store *st = calloc(1, sizeof(*st));
@@ -301,8 +292,8 @@ int store_open(const char *state_dir, struct store **ret, struct err *e)
 		return err_oom(e);
 	}
 	pthread_mutex_init(&st->lock, NULL);
-	cond_init_mono(&st->work);
-	cond_init_mono(&st->done);
+	pthread_cond_init(&st->work, NULL);
+	pthread_cond_init(&st->done, NULL);
 	st->last = &st->first;
 	if (db_open(path, &st->db, e) < 0 || db_migrate(st->db, steps, ARRAY_LEN(steps), e) < 0 ||
 		db_prepare(st->db,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/support/guest_rig.h"
 
+#include "common/sys/deadline.h"
 #include "tests/support/test.h"
 
 #include <dirent.h>
@@ -181,7 +182,6 @@ struct box *box_like(struct guest_rig *r, const struct backend_spec *like)
 	struct backend_spec spec = { .image = "base", .hostname = "box", .cpus = 1, .memory_mb = 256,
 		.disk_mb = like->disk_mb, .chain = like->chain ? like->chain : r->base, .volumes = like->volumes,
 		.nvolumes = like->nvolumes };
-	pthread_condattr_t attr;
 	struct err e = ERR_NULL;
 	char path[128];
 
@@ -189,10 +189,7 @@ struct box *box_like(struct guest_rig *r, const struct backend_spec *like)
 	b->next_num = 1;
 	b->generation = 7;
 	pthread_mutex_init(&b->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&b->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	pthread_cond_init(&b->changed, NULL);
 	assert_int_equal(getrandom(b->secret, sizeof(b->secret), 0), sizeof(b->secret));
 	snprintf(b->id, sizeof(b->id), "sbx_%08x%08x", (unsigned)getpid(), ++r->made);
 	snprintf(path, sizeof(path), "run/%s", b->id);
@@ -263,25 +260,13 @@ uint32_t box_sh(struct box *b, const char *script)
 	return num;
 }
 
-static void deadline(int ms, struct timespec *t)
-{
-	clock_gettime(CLOCK_MONOTONIC, t);
-	t->tv_sec += ms / 1000;
-	t->tv_nsec += ms % 1000 * 1000000L;
-	if (t->tv_nsec >= 1000000000) {
-		t->tv_sec++;
-		t->tv_nsec -= 1000000000;
-	}
-}
-
 bool box_wait_exit(struct box *b, uint32_t num, int ms)
 {
-	struct timespec t;
+	struct timespec t = deadline_ms(patience_ms(ms));
 
-	deadline(patience_ms(ms), &t);
 	pthread_mutex_lock(&b->lock);
 	while (!b->exits[num])
-		if (pthread_cond_timedwait(&b->changed, &b->lock, &t) != 0)
+		if (!cond_wait_until(&b->changed, &b->lock, &t))
 			break;
 	bool r = b->exits[num] > 0;
 	pthread_mutex_unlock(&b->lock);
@@ -290,12 +275,11 @@ bool box_wait_exit(struct box *b, uint32_t num, int ms)
 
 bool box_wait_gone(struct box *b, int ms)
 {
-	struct timespec t;
+	struct timespec t = deadline_ms(patience_ms(ms));
 
-	deadline(patience_ms(ms), &t);
 	pthread_mutex_lock(&b->lock);
 	while (!b->gone)
-		if (pthread_cond_timedwait(&b->changed, &b->lock, &t) != 0)
+		if (!cond_wait_until(&b->changed, &b->lock, &t))
 			break;
 	bool r = b->gone;
 	pthread_mutex_unlock(&b->lock);
@@ -356,10 +340,9 @@ static bool holds(struct box *b, uint32_t num, const char *text)
 
 bool box_wait_output(struct box *b, uint32_t num, const char *text, int ms)
 {
-	struct timespec t;
+	struct timespec t = deadline_ms(patience_ms(ms));
 	unsigned seen;
 
-	deadline(patience_ms(ms), &t);
 	for (;;) {
 		pthread_mutex_lock(&b->lock);
 		seen = b->outputs[num];
@@ -367,11 +350,11 @@ bool box_wait_output(struct box *b, uint32_t num, const char *text, int ms)
 		if (holds(b, num, text))
 			return true;
 		pthread_mutex_lock(&b->lock);
-		int r = 0;
-		while (seen == b->outputs[num] && r == 0)
-			r = pthread_cond_timedwait(&b->changed, &b->lock, &t);
+		bool over = false;
+		while (seen == b->outputs[num] && !over)
+			over = !cond_wait_until(&b->changed, &b->lock, &t);
 		pthread_mutex_unlock(&b->lock);
-		if (r != 0)
+		if (over)
 			return holds(b, num, text);
 	}
 }

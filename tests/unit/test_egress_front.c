@@ -3,6 +3,7 @@
  * process understands, and one that lies or dies costs an error or another start, nothing else. */
 #include "tests/support/test.h"
 
+#include "common/sys/deadline.h"
 #include "common/sys/fd.h"
 #include "sandboxd/core/core_internal.h"
 #include "sandboxd/core/egress.h"
@@ -214,14 +215,11 @@ static int stop(void **state)
 
 static void wait_for(const unsigned *what, unsigned n)
 {
-	struct timespec until;
+	struct timespec until = deadline_ms(20000);
 
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += 20;
 	pthread_mutex_lock(&peer.lock);
-	while (*what < n)
-		if (pthread_cond_timedwait(&peer.cond, &peer.lock, &until) == ETIMEDOUT)
-			break;
+	while (*what < n && cond_wait_until(&peer.cond, &peer.lock, &until))
+		;
 	bool enough = *what >= n;
 	pthread_mutex_unlock(&peer.lock);
 	assert_true(enough);

@@ -3,6 +3,7 @@
  * and each end is passed on. */
 #include "tests/support/test.h"
 
+#include "common/sys/deadline.h"
 #include "common/sys/mem.h"
 #include "sandboxd/api/upgrade.h"
 
@@ -66,11 +67,7 @@ static void line_open(struct line *l, bool unix_client)
 
 static void join(struct line *l)
 {
-	struct timespec until;
-
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += WAIT_MS / 1000;
-	assert_int_equal(pthread_timedjoin_np(l->thread, NULL, &until), 0);
+	assert_true(thread_join_ms(l->thread, WAIT_MS));
 }
 
 /* The byte at a place of a stream, which no two pages have in common. */

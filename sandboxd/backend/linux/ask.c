@@ -2,6 +2,7 @@
 #include "sandboxd/backend/linux/ask.h"
 
 #include "common/base/log.h"
+#include "common/sys/deadline.h"
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
 
@@ -157,30 +158,17 @@ static int refuse(struct ask *a, const struct priv_ans *ans, struct err *e)
 /* Waits with the lock held. */
 static int wait_done(struct ask *a, struct ask_call *c, int timeout_ms)
 {
-	struct timespec end;
-	int r = 0;
+	struct timespec end = deadline_ms(timeout_ms);
 
-	clock_gettime(CLOCK_MONOTONIC, &end);
-	end.tv_sec += timeout_ms / 1000;
-	end.tv_nsec += timeout_ms % 1000 * 1000000L;
-	if (end.tv_nsec >= 1000000000L) {
-		end.tv_sec++;
-		end.tv_nsec -= 1000000000L;
-	}
-	while (!c->done && !a->dead && r == 0)
-		r = pthread_cond_timedwait(&c->cond, &a->lock, &end);
-	return c->done ? 0 : a->dead ? EPIPE : r;
+	while (!c->done && !a->dead && cond_wait_until(&c->cond, &a->lock, &end))
+		;
+	return c->done ? 0 : a->dead ? EPIPE : ETIMEDOUT;
 }
 
 void ask_begin(struct ask *a, struct priv_req *q, int fd, struct ask_call *c)
 {
-	pthread_condattr_t attr;
-
 	*c = (struct ask_call){ .fds = { -1, -1 } };
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&c->cond, &attr);
-	pthread_condattr_destroy(&attr);
+	pthread_cond_init(&c->cond, NULL);
 	pthread_mutex_lock(&a->lock);
 	q->magic = PRIV_MAGIC;
 	c->tag = q->tag = ++a->tag;
