@@ -21,7 +21,8 @@ static bool is_new(const struct belief *b, fuse_ino_t dir, const char *name, uin
 	return b->until_ms <= now || (b->dir == dir && !strcmp(b->name, name));
 }
 
-double belief_secs(struct mount *m, const struct inode *dir, const char *name, struct doubt since)
+double belief_secs(struct mount *m, const struct inode *dir, const char *name, const char *box,
+	struct doubt since)
 {
 	fuse_ino_t ino = inode_nodeid(m, dir);
 	uint64_t now = now_ms();
@@ -41,6 +42,7 @@ double belief_secs(struct mount *m, const struct inode *dir, const char *name, s
 	if (b && is.gen == since.gen && is.list_gen == since.list_gen) {
 		b->dir = ino;
 		(void)snprintf(b->name, sizeof(b->name), "%s", name);
+		(void)snprintf(b->box, sizeof(b->box), "%s", box);
 		b->until_ms = now + (uint64_t)(BRIEF_SECS * 1000) + 1;
 	} else {
 		b = NULL;
@@ -49,17 +51,39 @@ double belief_secs(struct mount *m, const struct inode *dir, const char *name, s
 	return b ? BRIEF_SECS : 0;
 }
 
+/* Lock held. */
+static void drop(struct mount *m, struct belief *b)
+{
+	if (b->until_ms > now_ms())
+		notify_top(m, b->dir, b->name);
+	b->until_ms = 0;
+}
+
 void belief_end(struct mount *m)
 {
-	uint64_t now = now_ms();
+	pthread_mutex_lock(&m->lock);
+	for (size_t n = 0; n < BELIEFS; n++)
+		drop(m, &m->beliefs[n]);
+	pthread_mutex_unlock(&m->lock);
+}
+
+/* Names inside of a sandbox stay as long as it lives. */
+static bool is_against(const struct belief *b, fuse_ino_t root, const char *box, const char *entry)
+{
+	bool same_name = b->dir == root && !strcmp(b->name, entry);
+
+	if (strcmp(b->box, box) != 0)
+		return same_name;
+	return !entry[0] || (b->dir == root && !same_name);
+}
+
+void belief_told(struct mount *m, const char *box, const char *entry)
+{
+	fuse_ino_t root = inode_nodeid(m, inode_root(m));
 
 	pthread_mutex_lock(&m->lock);
-	for (size_t n = 0; n < BELIEFS; n++) {
-		struct belief *b = &m->beliefs[n];
-
-		if (b->until_ms > now)
-			notify_top(m, b->dir, b->name);
-		b->until_ms = 0;
-	}
+	for (size_t n = 0; n < BELIEFS; n++)
+		if (is_against(&m->beliefs[n], root, box, entry))
+			drop(m, &m->beliefs[n]);
 	pthread_mutex_unlock(&m->lock);
 }

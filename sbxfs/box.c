@@ -3,6 +3,7 @@
  * believed for a second, since a change of it is heard of; else for a tenth. */
 #include "sbxfs/box.h"
 
+#include "sbxfs/belief.h"
 #include "sbxfs/nodes.h"
 #include "sbxfs/ports.h"
 #include "sbxfs/proc.h"
@@ -146,6 +147,11 @@ const char *box_entry(const json_t *o)
 	return name[0] && !node_is_reserved(name) ? name : box_id(o);
 }
 
+const char *box_listed(const json_t *o)
+{
+	return box_is_live(o) ? box_entry(o) : "";
+}
+
 int box_get(struct req *q, const char *ref, json_t **ret)
 {
 	struct slot *s = slot_of(q->m->boxes, ref);
@@ -275,7 +281,8 @@ int box_patch(struct req *q, const char *id, json_t *body)
 	q->acts = true;
 	rc = remote_json(q, "PATCH", sbx_path("/v1/sandboxes/%s", id), body, &now);
 	if (rc == 0) {
-		mount_touch(q->m);
+		atomic_fetch_add(&q->m->gen, 1);
+		belief_told(q->m, id, strcmp(box_id(now), id) ? "" : box_listed(now));
 		stamp.gen++; /* by this change alone */
 		box_learn(q, id, now, stamp);
 		q->learned++;

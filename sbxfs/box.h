@@ -30,6 +30,8 @@ const char *box_name(const json_t *o);
 bool box_is_live(const json_t *o);
 /* The name of its directory: its name, or its id when it has none or a word of the root has it. */
 const char *box_entry(const json_t *o);
+/* The same while it lives; else "": the root has no directory of it. */
+const char *box_listed(const json_t *o);
 
 /* The directory's name of an id as it was last heard, for people; the id when nothing was. */
 void box_shown(struct mount *m, const char *id, char *out, size_t size);

@@ -67,6 +67,7 @@ struct options {
 struct belief {
 	fuse_ino_t dir;
 	char name[128];
+	char box[SBX_ID_MAX]; /* the sandbox that it leads to, or into */
 	uint64_t until_ms; /* 0: none */
 };
 

@@ -29,8 +29,7 @@ static int root_find(struct req *q, const struct spot *d, const char *name, stru
 	rc = box_get(q, name, &o);
 	if (rc < 0)
 		return rc;
-	rc = box_is_live(o) && !strcmp(box_entry(o), name) ? found_set(ret, N_BOX, box_id(o), "") :
-							     -ENOENT;
+	rc = !strcmp(box_listed(o), name) ? found_set(ret, N_BOX, box_id(o), "") : -ENOENT;
 	json_decref(o);
 	return rc;
 }

@@ -51,7 +51,8 @@ void notify_entry(struct mount *m, fuse_ino_t dir, const char *name);
 /* The same of a name that the kernel may hold for absent; there may be any number of these, and what does not
  * fit into the queue it finds out by itself. */
 void notify_absent(struct mount *m, fuse_ino_t dir, const char *name);
-/* The same outside of the guests' trees: there the making of a sandbox may hold it up for long. */
+/* Outside of the guests' trees, where the making of a sandbox may hold it up for long: the name is asked for
+ * again, and what the kernel knows below it stays as long as it is the same one. */
 void notify_top(struct mount *m, fuse_ino_t dir, const char *name);
 /* Waits a moment until the kernel knows all of these: what a command has ended is not there when it returns. */
 void notify_top_told(struct mount *m);

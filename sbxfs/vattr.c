@@ -121,7 +121,7 @@ int virtual_entry(struct req *q, const struct inode *dir, const char *name, stru
 	memset(e, 0, sizeof(*e));
 	virtual_attr(q, *ret, &e->attr);
 	e->entry_timeout = f.node->id == N_BOX || f.node->id == N_FS ?
-		belief_secs(q->m, dir, name, since) : entry_secs(f.node);
+		belief_secs(q->m, dir, name, f.box, since) : entry_secs(f.node);
 	e->attr_timeout = attr_secs(f.node);
 	return 0;
 }
