@@ -85,6 +85,7 @@ struct job *broker_job(struct broker *b, enum job_kind kind)
 		return NULL;
 	j->kind = kind;
 	j->fd = -1;
+	j->builder = -1;
 	j->since_ms = broker_now_ms();
 	j->next = b->jobs;
 	b->jobs = j;
@@ -93,9 +94,11 @@ struct job *broker_job(struct broker *b, enum job_kind kind)
 
 void broker_leave(struct broker *b, int keep)
 {
-	for (struct job *j = b->jobs; j; j = j->next)
+	for (struct job *j = b->jobs; j; j = j->next) {
 		if (j->fd >= 0 && j->fd != keep)
 			close(j->fd);
+		close_p(&j->builder);
+	}
 	if (b->janitor >= 0 && b->janitor != keep)
 		close(b->janitor);
 	if (b->front >= 0)
@@ -271,6 +274,7 @@ static void drop_done(struct broker *b)
 		}
 		*p = j->next;
 		close_p(&j->fd);
+		close_p(&j->builder);
 		while (j->more) {
 			struct waiter *w = j->more;
 			j->more = w->next;

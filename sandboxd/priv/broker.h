@@ -50,6 +50,7 @@ struct job {
 	bool has_block;  /* false: its record was lost, only the files are cleared away */
 	bool guest_gone; /* no guest process runs; the shim and the worker may */
 	bool was_gone;   /* none did when it was asked for: nothing is put off */
+	int builder;     /* the socket of a builder that was killed at its work; -1: none */
 	bool clearing;   /* the janitor has it */
 	bool freeze;     /* JOB_FREEZE: or thaw */
 	struct work work; /* JOB_WORK; without a pid it waits for its turn */
@@ -166,7 +167,7 @@ int creates_probe(struct broker *b, uint64_t tag);
 /* The sandbox of this id, as its record says. */
 void ends_start(struct broker *b, const char *id, uint32_t op, uint64_t tag, const struct fail *f);
 /* What an unclaimed builder holds. */
-void ends_block(struct broker *b, uint32_t block);
+void ends_block(struct broker *b, uint32_t block, int builder);
 void ends_event(struct broker *b, struct job *j);
 void ends_janitor_event(struct broker *b);
 bool ends_has(const struct broker *b, const char *id); /* is it being ended? */

@@ -382,22 +382,31 @@ void cg_leave(const struct cg *cg)
 			(void)file_write(cg->base1[c], "../cgroup.procs", "0");
 }
 
+static void note_one(void *arg, uint32_t block)
+{
+	(void)block;
+	*(bool *)arg = true;
+}
+
 void cg_close(struct cg *cg)
 {
+	bool left = false;
 	char self[40];
 
-	/* Fails, as it should, while a sandbox is left. */
+	/* While a sandbox is left they stay. Without one, who is in svc is on his way out: children of a broker
+	 * that has just ended, or the broker itself. */
 	snprintf(self, sizeof(self), "../%s", cg->base);
+	cg_each(cg, note_one, &left);
 	cg_leave(cg);
 	for (int c = 0; c < CG_CTRLS; c++)
 		if (cg->base1[c] >= 0) {
-			(void)unlinkat(cg->base1[c], "svc", AT_REMOVEDIR);
-			(void)unlinkat(cg->base1[c], self, AT_REMOVEDIR);
+			if (!left && rmdir_patiently(cg->base1[c], "svc") == 0)
+				(void)rmdir_patiently(cg->base1[c], self);
 			close_p(&cg->base1[c]);
 			cg->base1[c] = -1;
 		}
-	if (cg->base2 >= 0)
-		(void)unlinkat(cg->base2, self, AT_REMOVEDIR);
+	if (cg->base2 >= 0 && !left)
+		(void)rmdir_patiently(cg->base2, self);
 	close_p(&cg->base2);
 	cg->base2 = -1;
 }

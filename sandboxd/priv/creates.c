@@ -86,8 +86,9 @@ static void forget_unclaimed(struct broker *b, struct job *j)
 {
 	if (j->pid > 0)
 		kill(j->pid, SIGKILL);
-	close_claim_fds(j);
-	ends_block(b, j->from.block);
+	close_claim_fds(j); /* with a spare's boot pipe; what is left in fd is a builder's socket */
+	ends_block(b, j->from.block, j->fd);
+	j->fd = -1;
 	j->done = true;
 }
 
@@ -147,7 +148,7 @@ static void claim_it(struct broker *b, struct job *j)
 	close_claim_fds(j);
 	j->done = true;
 	if (!recorded)
-		ends_block(b, j->from.block);
+		ends_block(b, j->from.block, -1);
 }
 
 static void failed(struct broker *b, struct job *j)

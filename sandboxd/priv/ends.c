@@ -10,6 +10,7 @@
 
 #include "common/sys/mem.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,10 +51,31 @@ static void group_of(const struct broker *b, const struct job *j, char name[BOX_
 		j->guest_gone || b->env.cg.base2 < 0 ? "" : "/guest");
 }
 
-static bool populated(const struct broker *b, const struct job *j)
+/* A builder that was killed is not dead yet: what it is about to make, it makes. Until then it is in no group; its
+ * socket ends with it. */
+static bool builder_lives(struct job *j)
+{
+	char word;
+	ssize_t n;
+
+	if (j->builder < 0)
+		return false;
+	do
+		n = recv(j->builder, &word, sizeof(word), MSG_DONTWAIT);
+	while (n > 0 || (n < 0 && errno == EINTR));
+	if (n < 0 && errno == EAGAIN)
+		return true;
+	close_p(&j->builder);
+	j->builder = -1;
+	return false;
+}
+
+static bool populated(const struct broker *b, struct job *j)
 {
 	char group[BOX_NAME_MAX + 8];
 
+	if (builder_lives(j))
+		return true;
 	if (!j->has_block)
 		return false;
 	group_of(b, j, group);
@@ -257,12 +279,17 @@ static struct job *new_end(struct broker *b, const char *id, bool has_block, uin
 	return j;
 }
 
-void ends_block(struct broker *b, uint32_t block)
+/* builder: ours now */
+void ends_block(struct broker *b, uint32_t block, int builder)
 {
 	struct job *j = new_end(b, "", true, block);
 
-	if (j)
-		advance(b, j);
+	if (!j) {
+		close_p(&builder);
+		return;
+	}
+	j->builder = builder;
+	advance(b, j);
 }
 
 void ends_start(struct broker *b, const char *id, uint32_t op, uint64_t tag, const struct fail *f)
@@ -370,7 +397,7 @@ static void sweep_group(void *arg, uint32_t block)
 	if (block >= BOX_BLOCKS || o->has[block] || find_block(o->b, block) ||
 		being_built(o->b, block))
 		return;
-	ends_block(o->b, block);
+	ends_block(o->b, block, -1);
 	count_in(o->b, find_block(o->b, block));
 }
 

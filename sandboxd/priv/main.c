@@ -230,6 +230,7 @@ int main(int argc, char **argv)
 	(void)setrlimit(RLIMIT_CORE, &(struct rlimit){ CORE_NEVER, CORE_NEVER });
 	if (set_up(&b, &a, &f) < 0) {
 		fprintf(stderr, "<error> sbx-priv: %s\n", f.text);
+		cg_close(&b.env.cg);
 		return 1;
 	}
 	fprintf(stderr, "<info> sbx-priv: control groups %s, disk areas %s\n", modes[b.env.cg.mode],

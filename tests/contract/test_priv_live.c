@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct priv_rig rig;
@@ -378,6 +379,23 @@ static void requests_at_random(void **state)
 	priv_rig_ready(&rig);
 }
 
+/* The front goes while spares are being made: a builder may be killed at any point of its work, and what it was about
+ * to make must not come after what clears it away. */
+static void what_is_half_made_goes_with_the_front(void **state)
+{
+	struct priv_req q = priv_rig_req(PRIV_EXPECT, "");
+
+	(void)state;
+	for (int i = 0; i < 12; i++) {
+		struct timespec pause = { .tv_nsec = i * 400000 };
+		q.memory_mb = 128 + i;
+		assert_int_equal(priv_rig_ask(&rig, &q, NULL, 0), 0);
+		nanosleep(&pause, NULL);
+		priv_rig_again(&rig);
+		assert_int_equal(ask(PRIV_SWEEP, "", 0), 0);
+	}
+}
+
 int main(void)
 {
 	const char *why = priv_rig_missing();
@@ -390,6 +408,7 @@ int main(void)
 		ROW(one_egress_process_at_a_time),
 		ROW(it_does_not_grow_by_what_it_is_told),
 		ROW(answers_that_are_not_read),
+		ROW(what_is_half_made_goes_with_the_front),
 		ROW(requests_at_random),
 	};
 

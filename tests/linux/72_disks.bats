@@ -71,6 +71,7 @@ host_free_mb() { df -m --output=avail "$D/state" | tail -n1 | tr -d ' '; }
 	echo junk >"$D/state/priv/pool.btrfs"
 	! start 2>/dev/null || false
 	grep -q 'pool.btrfs cannot be used' "$D/log"
+	await 300 no_groups
 	[ "$(cat "$D/state/priv/pool.btrfs")" = junk ]
 	start --disk-provider loop
 	a=$(new)

@@ -47,6 +47,16 @@ stop() {
 	wait "$SRV" || true
 	SRV=
 }
+# No control group of the server's is left. They are named after the state directory, by a hash.
+no_groups() {
+	local dir=$D/state h=1469598103934665603 i c
+	for ((i = 0; i < ${#dir}; i++)); do
+		printf -v c %d "'${dir:i:1}"
+		h=$(((h ^ c) * 1099511628211))
+	done
+	printf -v h 'sandboxd-%08x' $(((h ^ (h >> 32)) & 0xffffffff))
+	! ls -d "/sys/fs/cgroup/$h" /sys/fs/cgroup/*/"$h" >/dev/null 2>&1
+}
 crash() {
 	kill -9 "$SRV" 2>/dev/null || true
 	wait "$SRV" 2>/dev/null || true

@@ -95,6 +95,23 @@ const char *linux_rig_missing(void)
 	return NULL;
 }
 
+static void reap_broker(struct linux_rig *l)
+{
+	while (waitpid(l->broker, NULL, 0) < 0 && errno == EINTR)
+		;
+}
+
+/* The caller says what that means. The broker leaves as little as one that has worked. */
+static void cannot_open(struct linux_rig *l)
+{
+	char name[RIG_GROUPS_NAME];
+
+	l->rig.backend = NULL;
+	reap_broker(l);
+	rig_groups_name(name, l->rig.state_dir);
+	rig_groups_gone(name);
+}
+
 void linux_rig_open(struct linux_rig *l)
 {
 	static struct backend_ops ops;
@@ -108,13 +125,7 @@ void linux_rig_open(struct linux_rig *l)
 	if (guest_rig_open(&l->rig, &ops, &conf))
 		guest_rig_import_base(&l->rig);
 	else
-		l->rig.backend = NULL; /* its caller says what that means */
-}
-
-static void reap_broker(struct linux_rig *l)
-{
-	while (waitpid(l->broker, NULL, 0) < 0 && errno == EINTR)
-		;
+		cannot_open(l);
 }
 
 void linux_rig_kill_broker(struct linux_rig *l)
@@ -139,20 +150,58 @@ void linux_rig_restart(struct linux_rig *l)
 
 void linux_rig_close(struct linux_rig *l)
 {
+	char name[RIG_GROUPS_NAME];
+
+	rig_groups_name(name, l->rig.state_dir);
 	guest_rig_close(&l->rig); /* its end of the socket is closed: the broker ends */
 	reap_broker(l);
+	rig_groups_gone(name);
 }
 
 /* --- leftovers ------------------------------------------------------------------------------- */
 
-/* As the broker names its groups: a hash of the folder's name. */
-static void base_name(char *buf, size_t size, const char *state_dir)
+void rig_groups_name(char name[RIG_GROUPS_NAME], const char *state_dir)
 {
 	uint64_t h = 1469598103934665603u;
 
 	for (const char *p = state_dir; *p; p++)
 		h = (h ^ (unsigned char)*p) * 1099511628211u;
-	snprintf(buf, size, "sandboxd-%08x", (unsigned int)(h ^ (h >> 32)));
+	snprintf(name, RIG_GROUPS_NAME, "sandboxd-%08x", (unsigned int)(h ^ (h >> 32)));
+}
+
+/* Calls fn for the folder of that name in each hierarchy; the sum of what it says. */
+static unsigned each_groups(const char *name, unsigned (*fn)(const char *path))
+{
+	char line[4096], point[256], path[400];
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	unsigned n = 0;
+
+	while (f && fgets(line, sizeof(line), f)) {
+		if (!strstr(line, " - cgroup") || sscanf(line, "%*s %*s %*s %*s %255s", point) != 1)
+			continue;
+		snprintf(path, sizeof(path), "%s/%s", point, name);
+		n += fn(path);
+	}
+	if (f)
+		fclose(f);
+	return n;
+}
+
+static unsigned is_there(const char *path)
+{
+	return access(path, F_OK) == 0;
+}
+
+void rig_groups_gone(const char *name)
+{
+	struct timespec pause = { .tv_nsec = 5000000 };
+	int64_t end = mono_ms() + patience_ms(30000);
+
+	while (each_groups(name, is_there) > 0) {
+		if (mono_ms() > end)
+			fail_msg("control groups %s are left", name);
+		nanosleep(&pause, NULL);
+	}
 }
 
 static unsigned count_dir(int at, const char *path, const char *prefix)
@@ -170,22 +219,17 @@ static unsigned count_dir(int at, const char *path, const char *prefix)
 	return n;
 }
 
+static unsigned count_below(const char *path)
+{
+	return count_dir(AT_FDCWD, path, "n");
+}
+
 static unsigned count_groups(struct linux_rig *l)
 {
-	char base[40], line[4096], point[256], path[400];
-	FILE *f = fopen("/proc/self/mountinfo", "re");
-	unsigned n = 0;
+	char base[RIG_GROUPS_NAME];
 
-	base_name(base, sizeof(base), l->rig.state_dir);
-	while (f && fgets(line, sizeof(line), f)) {
-		if (!strstr(line, " - cgroup") || sscanf(line, "%*s %*s %*s %*s %255s", point) != 1)
-			continue;
-		snprintf(path, sizeof(path), "%s/%s", point, base);
-		n += count_dir(AT_FDCWD, path, "n");
-	}
-	if (f)
-		fclose(f);
-	return n;
+	rig_groups_name(base, l->rig.state_dir);
+	return each_groups(base, count_below);
 }
 
 static unsigned count_lines(const char *file, const char *text)
@@ -223,11 +267,11 @@ static unsigned count_loops(struct linux_rig *l)
 static unsigned count_processes(struct linux_rig *l)
 {
 	DIR *d = opendir("/proc");
-	char path[300], base[40];
+	char path[300], base[RIG_GROUPS_NAME];
 	struct dirent *de;
 	unsigned n = 0;
 
-	base_name(base, sizeof(base), l->rig.state_dir);
+	rig_groups_name(base, l->rig.state_dir);
 	while (d && (de = readdir(d))) {
 		if (de->d_name[0] < '0' || de->d_name[0] > '9' || atoi(de->d_name) == l->broker)
 			continue;

@@ -16,11 +16,16 @@ struct linux_rig {
 const char *linux_rig_missing(void);
 /* Folder, broker, backend, first sweep, base. */
 void linux_rig_open(struct linux_rig *l);
-/* Ends every sandbox and the broker, removes the folder. */
+/* Ends every sandbox and the broker, removes the folder, waits until the broker's groups have gone. */
 void linux_rig_close(struct linux_rig *l);
 /* kill -9 of the broker; then a new one on the same folder, without a sweep. */
 void linux_rig_kill_broker(struct linux_rig *l);
 void linux_rig_restart(struct linux_rig *l);
+
+/* The control groups of a broker on that folder, which it names after it. They have to go with it. */
+#define RIG_GROUPS_NAME 40
+void rig_groups_name(char name[RIG_GROUPS_NAME], const char *state_dir);
+void rig_groups_gone(const char *name);
 
 /* What sandboxes could leave on this host. */
 struct leftovers {

@@ -3,6 +3,7 @@
 
 #include "common/sys/fd.h"
 #include "tests/support/guest_rig.h"
+#include "tests/support/linux_rig.h"
 #include "tests/support/test.h"
 
 #include <dirent.h>
@@ -137,19 +138,23 @@ static void remove_tree(int at, const char *name)
 	(void)unlinkat(at, name, AT_REMOVEDIR);
 }
 
+static void groups_name(const struct priv_rig *r, char name[RIG_GROUPS_NAME])
+{
+	char state[128];
+
+	snprintf(state, sizeof(state), "%s/state", r->dir);
+	rig_groups_name(name, state);
+}
+
 /* Processes whose control group or command line names this rig's folder or its groups. */
 static unsigned count_left(const struct priv_rig *r)
 {
-	char base[40], state[128], path[300], line[4096];
-	uint64_t h = 1469598103934665603u; /* as the broker names its groups */
+	char base[RIG_GROUPS_NAME], path[300], line[4096];
 	DIR *d = opendir("/proc");
 	struct dirent *de;
 	unsigned n = 0;
 
-	snprintf(state, sizeof(state), "%s/state", r->dir);
-	for (const char *p = state; *p; p++)
-		h = (h ^ (unsigned char)*p) * 1099511628211u;
-	snprintf(base, sizeof(base), "sandboxd-%08x", (unsigned int)(h ^ (h >> 32)));
+	groups_name(r, base);
 	while (d && (de = readdir(d))) {
 		if (de->d_name[0] < '0' || de->d_name[0] > '9')
 			continue;
@@ -172,6 +177,7 @@ void priv_rig_close(struct priv_rig *r)
 	struct timespec pause = { .tv_nsec = 20000000 };
 	struct priv_req q = priv_rig_req(PRIV_SWEEP, "");
 	int64_t end = mono_ms() + patience_ms(60000);
+	char base[RIG_GROUPS_NAME];
 
 	if (priv_rig_alive(r))
 		(void)priv_rig_ask(r, &q, NULL, 0); /* nothing was kept: all of it ends */
@@ -185,6 +191,19 @@ void priv_rig_close(struct priv_rig *r)
 	remove_tree(AT_FDCWD, r->dir);
 	if (left)
 		fail_msg("%u processes of the broker or its sandboxes are left", left);
+	groups_name(r, base);
+	rig_groups_gone(base);
+}
+
+void priv_rig_again(struct priv_rig *r)
+{
+	char base[RIG_GROUPS_NAME];
+
+	close(r->fd);
+	reap(r->broker);
+	groups_name(r, base);
+	rig_groups_gone(base);
+	start_broker(r);
 }
 
 void priv_rig_ready(struct priv_rig *r)

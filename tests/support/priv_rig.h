@@ -29,6 +29,8 @@ void priv_rig_open(struct priv_rig *r);
 void priv_rig_close(struct priv_rig *r);
 /* kill -9, and another one on the same folder. */
 void priv_rig_restart(struct priv_rig *r);
+/* Closes our end, as a front that has ended; without sandboxes no control group may be left. Then another one. */
+void priv_rig_again(struct priv_rig *r);
 /* SWEEP, then the base image as layer PRIV_RIG_LAYER, unless it is there. */
 void priv_rig_ready(struct priv_rig *r);
 
