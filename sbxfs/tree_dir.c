@@ -136,7 +136,8 @@ void tree_readdir(struct req *q, struct inode *i, size_t size, off_t off, struct
 	for (n = (size_t)off; rc == 0 && n < h->dir->n + 2; n++)
 		if (!put(q, i, h->dir, n, &b, plus))
 			break;
-	h->plus = off ? h->plus && plus : plus;
+	if (b.len) /* the last reading, of nothing, the kernel does not ask attributes with */
+		h->plus = off ? h->plus && plus : plus;
 	if (rc == 0 && h->plus && !b.len)
 		atomic_store(&h->dir->shown_ms, now_ms());
 	pthread_mutex_unlock(&h->lock);
