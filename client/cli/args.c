@@ -177,6 +177,26 @@ static int take_letters(struct cli *c, int argc, char **argv, int *i)
 	return 0;
 }
 
+/* An empty BOX, as an unset variable of a script gives it, would be a hole in the request's path. */
+static int check_refs(const struct cli *c)
+{
+	static const char *const refs[] = { "BOX", "SNAP", "SNAP|BOX", "VOLUME", "IMAGE", "PID" };
+	const char *word = c->cmd->args, *next = word;
+
+	for (int i = 0; i < c->n_pos && *next; i++) {
+		size_t len;
+
+		word = next + strspn(next, "[ ");
+		len = strcspn(word, " ].");
+		/* The last word stands for all that follow when it has dots behind it. */
+		next = strncmp(word + len, "...", 3) == 0 ? word : word + strcspn(word, " ");
+		for (size_t k = 0; k < ARRAY_LEN(refs) && !c->pos[i][0]; k++)
+			if (len == strlen(refs[k]) && !strncmp(word, refs[k], len))
+				return complain(-1, "%s is empty", refs[k]);
+	}
+	return 0;
+}
+
 static int check_count(struct cli *c)
 {
 	if (opt_has(c, OPT_HELP))
@@ -184,7 +204,7 @@ static int check_count(struct cli *c)
 	if (!c->cmd)
 		return complain(-1, "a command is needed; `sbx help` lists them");
 	if (c->n_pos >= c->cmd->min && (c->cmd->max < 0 || c->n_pos <= c->cmd->max))
-		return 0;
+		return check_refs(c);
 	usage_of(stderr, c->cmd);
 	return -1;
 }

@@ -57,7 +57,9 @@ int ask_json(struct cli *c, const char *method, char *path, json_t *body, json_t
 	return bad;
 }
 
-int ask_show(struct cli *c, const char *method, char *path, json_t *body, void (*show)(json_t *v))
+/* ref: what a refusal is about, where a command line names several; else NULL. */
+static int show_about(struct cli *c, const char *ref, const char *method, char *path, json_t *body,
+	void (*show)(json_t *v))
 {
 	struct sbx_response r;
 	struct sbx_error e;
@@ -65,13 +67,28 @@ int ask_show(struct cli *c, const char *method, char *path, json_t *body, void (
 	int code = 0;
 
 	if (ask(c, method, path, body, &r, &e) < 0)
-		return fail(&e);
+		return ref ? fail_about(ref, &e) : fail(&e);
 	if (c->json && r.len)
 		put_json(r.body, r.len);
 	else if (!c->json && show && (code = parse(&r, &v) < 0) == 0)
 		show(v);
 	json_decref(v);
 	sbx_response_free(&r);
+	return code;
+}
+
+int ask_show(struct cli *c, const char *method, char *path, json_t *body, void (*show)(json_t *v))
+{
+	return show_about(c, NULL, method, path, body, show);
+}
+
+int ask_each(struct cli *c, const char *method, const char *fmt, void (*show)(json_t *v))
+{
+	int code = 0;
+
+	for (int i = 0; i < c->n_pos; i++)
+		code |= show_about(c, c->n_pos > 1 ? c->pos[i] : NULL, method,
+			sbx_path(fmt, c->pos[i]), NULL, show);
 	return code;
 }
 

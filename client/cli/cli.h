@@ -5,11 +5,11 @@
 #define CLIENT_CLI_CLI_H
 
 #include "client/include/sbx.h"
+#include "common/base/version.h"
 #include "common/json/json.h"
 
 #include <stdio.h>
 
-#define SBX_VERSION "0.1.0"
 #define EXIT_OURS   125 /* run: we or the server failed, not the command */
 #define EXIT_USAGE  2
 
@@ -78,6 +78,7 @@ int cli_connect(struct cli *c, struct sbx_error *e);
 
 /* out.c */
 int fail(const struct sbx_error *e); /* prints "sbx: ..."; 1 */
+int fail_about(const char *ref, const struct sbx_error *e); /* the same, with what it is about */
 int complain(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* "sbx: " and text of others on standard error, made safe for a terminal. */
 void put_complaint(const char *text);
@@ -111,6 +112,8 @@ int ask(struct cli *c, const char *method, char *path, json_t *body, struct sbx_
 int ask_json(struct cli *c, const char *method, char *path, json_t *body, json_t **ret);
 /* Prints the JSON itself with --json, else gives it to `show`. An exit code. */
 int ask_show(struct cli *c, const char *method, char *path, json_t *body, void (*show)(json_t *v));
+/* One request for each argument, which takes the place of %s in `fmt`; a refusal names which it was. */
+int ask_each(struct cli *c, const char *method, const char *fmt, void (*show)(json_t *v));
 bool server_can(struct cli *c, const char *capability);
 /* Sleeps in between two questions about something that takes its time. */
 void ask_pause(int ms);
@@ -154,6 +157,11 @@ int exec_bin(int argc, char **argv);
 bool tty_raw(void); /* standard input; false when it is no terminal */
 void tty_restore(void);
 bool tty_size(int *rows, int *cols);
+
+/* arrive.c: a file that takes its name here when it is whole. Exit codes. */
+int fetch_file(
+	struct cli *c, const char *ref, const char *path, int dir, const char *name, int mode);
+int fetch_to(struct cli *c, const char *ref, const char *path, const char *local, int mode);
 
 /* transfer.c: whole files of any size. `fd` is read or written from where it stands. */
 int file_download(struct cli *c, const char *ref, const char *path, int fd, struct sbx_error *e);

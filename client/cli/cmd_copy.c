@@ -37,6 +37,26 @@ static const char *last_element(const char *path)
 	return slash ? slash + 1 : path;
 }
 
+/* Without the slashes that completion puts behind a folder: as with cp(1), they do not mean its
+ * content. */
+static char *trimmed(const char *path)
+{
+	size_t n = strlen(path);
+
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	return strndup(path, n);
+}
+
+/* Copying onto a folder means into it, as with cp(1). */
+static bool is_remote_folder(struct cli *c, const char *ref, const char *path)
+{
+	struct sbx_error e;
+
+	return ask(c, "GET", sbx_path("/v1/sandboxes/%s/dirs?path=%S", ref, path), NULL, NULL,
+		       &e) == 0;
+}
+
 /* ---- out of the sandbox ---- */
 
 static bool name_safe(const char *name)
@@ -53,37 +73,6 @@ static int mode_of(json_t *v)
 	if (json_is_integer(m))
 		return (int)(json_integer_value(m) & 0777);
 	return json_is_string(m) ? (int)(strtol(json_string_value(m), NULL, 8) & 0777) : -1;
-}
-
-/* A half-written file never carries the final name. */
-static int fetch_file(
-	struct cli *c, const char *ref, const char *path, int dir, const char *name, int mode)
-{
-	char tmp[64];
-	struct sbx_error e;
-	_cleanup_close_ int fd = -1;
-
-	snprintf(tmp, sizeof(tmp), ".sbx-cp-%d", (int)getpid());
-	unlinkat(dir, tmp, 0);
-	fd = openat(dir, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-	if (fd < 0)
-		return local_error(name);
-	if (file_download(c, ref, path, fd, &e) < 0) {
-		unlinkat(dir, tmp, 0);
-		return fail(&e);
-	}
-	if (mode >= 0 && (mode & 0111)) { /* only the execute bits, under our own umask */
-		struct stat st;
-		if (fstat(fd, &st) == 0)
-			(void)fchmod(fd,
-				(st.st_mode & 0777) | ((st.st_mode & 0444) >> 2 & (mode_t)mode));
-	}
-	if (renameat(dir, tmp, dir, name) < 0) {
-		int code = local_error(name);
-		unlinkat(dir, tmp, 0);
-		return code;
-	}
-	return 0;
 }
 
 static int fetch_tree(
@@ -136,10 +125,24 @@ static int fetch_tree(
 	return code;
 }
 
+/* -1: not told; then the file arrives without execute bits. */
+static int mode_at(struct cli *c, const char *ref, const char *path)
+{
+	_cleanup_json_ json_t *v = NULL;
+	struct sbx_response r;
+	struct sbx_error e;
+
+	if (ask(c, "GET", sbx_path("/v1/sandboxes/%s/fs/stat?path=%S", ref, path), NULL, &r, &e) < 0)
+		return -1;
+	if (json_parse_any(r.body, r.len, 1 << 20, &v, NULL) < 0)
+		v = NULL;
+	sbx_response_free(&r);
+	return mode_of(v);
+}
+
 static int copy_out(struct cli *c, const char *ref, const char *path, const char *local)
 {
-	_cleanup_free_ char *target = NULL, *folder = NULL;
-	_cleanup_close_ int dir = -1;
+	_cleanup_free_ char *target = NULL;
 	struct stat st;
 	struct sbx_error e;
 
@@ -151,13 +154,9 @@ static int copy_out(struct cli *c, const char *ref, const char *path, const char
 		target = strdup(local);
 	if (!target)
 		return complain(1, "out of memory");
-	if (opt_has(c, OPT_RECURSE))
+	if (opt_has(c, OPT_RECURSE) && is_remote_folder(c, ref, path))
 		return fetch_tree(c, ref, path, AT_FDCWD, target, 0);
-	folder = strndup(target, (size_t)(last_element(target) - target));
-	dir = open(folder && *folder ? folder : ".", O_DIRECTORY | O_CLOEXEC);
-	if (dir < 0)
-		return local_error(folder && *folder ? folder : ".");
-	return fetch_file(c, ref, path, dir, last_element(target), -1);
+	return fetch_to(c, ref, path, target, opt_has(c, OPT_RECURSE) ? mode_at(c, ref, path) : -1);
 }
 
 /* ---- into the sandbox ---- */
@@ -267,15 +266,6 @@ static int send_tree(
 	return code;
 }
 
-/* Copying onto a folder means into it, as with cp(1). */
-static bool is_remote_folder(struct cli *c, const char *ref, const char *path)
-{
-	struct sbx_error e;
-
-	return ask(c, "GET", sbx_path("/v1/sandboxes/%s/dirs?path=%S", ref, path), NULL, NULL,
-		       &e) == 0;
-}
-
 static int copy_in(struct cli *c, const char *local, const char *ref, const char *path)
 {
 	_cleanup_free_ char *target = NULL;
@@ -305,7 +295,7 @@ static int copy_in(struct cli *c, const char *local, const char *ref, const char
 
 int cmd_cp(struct cli *c)
 {
-	_cleanup_free_ char *from_ref = NULL, *to_ref = NULL;
+	_cleanup_free_ char *from_ref = NULL, *to_ref = NULL, *source = NULL;
 	const char *from = c->pos[0], *to = c->pos[1];
 	bool out = split_remote(c->pos[0], &from_ref, &from),
 	     in = split_remote(c->pos[1], &to_ref, &to);
@@ -315,5 +305,8 @@ int cmd_cp(struct cli *c)
 			EXIT_USAGE, "copy to this side first; one of FROM and TO must be here");
 	if (!out && !in)
 		return complain(EXIT_USAGE, "one of FROM and TO must be BOX:/PATH");
-	return out ? copy_out(c, from_ref, from, c->pos[1]) : copy_in(c, c->pos[0], to_ref, to);
+	source = opt_has(c, OPT_RECURSE) ? trimmed(from) : strdup(from);
+	if (!source)
+		return complain(1, "out of memory");
+	return out ? copy_out(c, from_ref, source, c->pos[1]) : copy_in(c, source, to_ref, to);
 }

@@ -77,44 +77,39 @@ static bool on_event(void *arg, const char *text, size_t len)
 	return fflush(stdout) == 0;
 }
 
-int cmd_event_follow(struct cli *c)
+/* The server's own log, of all sandboxes; what is not of the named one is left out here. */
+static int logged_events(struct cli *c, bool follow)
 {
 	struct watch w = { .c = c };
 	struct lines l = { .line = on_event, .arg = &w };
 	const char *after = opt_get(c, OPT_AFTER);
+	long long seq = after ? number_of(after, INT64_MAX / 2, "--after") : 0;
 	struct sbx_sandbox box;
 	struct sbx_error e;
 
+	if (seq < 0)
+		return EXIT_USAGE;
 	if (c->n_pos) {
 		if (sbx_get(c->s, c->pos[0], &box, &e) < 0)
 			return fail(&e);
 		snprintf(w.id, sizeof(w.id), "%s", box.id);
 	}
 	if (ask_lines(c,
-		    after ? sbx_path("/v1/events?follow=1&after=%s", after)
-			  : strdup("/v1/events?follow=1"),
+		    after ? sbx_path(follow ? "/v1/events?follow=1&after=%lld" : "/v1/events?after=%lld", seq)
+			  : strdup(follow ? "/v1/events?follow=1" : "/v1/events"),
 		    &l, &e) < 0)
 		return fail(&e);
 	return 0;
 }
 
-/* Without a sandbox: everything the server has so far. */
-static int all_events(struct cli *c)
+int cmd_event_follow(struct cli *c)
 {
-	struct watch w = { .c = c };
-	struct lines l = { .line = on_event, .arg = &w };
-	const char *after = opt_get(c, OPT_AFTER);
-	struct sbx_error e;
-
-	if (ask_lines(c, after ? sbx_path("/v1/events?after=%s", after) : strdup("/v1/events"), &l,
-		    &e) < 0)
-		return fail(&e);
-	return 0;
+	return logged_events(c, true);
 }
 
 int cmd_events(struct cli *c)
 {
-	if (opt_has(c, OPT_FOLLOW))
-		return cmd_event_follow(c);
-	return c->n_pos ? cmd_event_ls(c) : all_events(c);
+	if (opt_has(c, OPT_FOLLOW) || opt_has(c, OPT_AFTER) || !c->n_pos)
+		return logged_events(c, opt_has(c, OPT_FOLLOW));
+	return cmd_event_ls(c);
 }

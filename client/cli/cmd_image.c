@@ -148,10 +148,5 @@ static void show_freed(json_t *v)
 
 int cmd_image_rm(struct cli *c)
 {
-	int code = 0;
-
-	for (int i = 0; i < c->n_pos; i++)
-		code |= ask_show(
-			c, "DELETE", sbx_path("/v1/images?image=%s", c->pos[i]), NULL, show_freed);
-	return code;
+	return ask_each(c, "DELETE", "/v1/images?image=%s", show_freed);
 }

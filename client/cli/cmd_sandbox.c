@@ -99,31 +99,17 @@ int cmd_sandbox_show(struct cli *c)
 
 int cmd_sandbox_rm(struct cli *c)
 {
-	int code = 0;
-
-	for (int i = 0; i < c->n_pos; i++)
-		code |= ask_show(c, "DELETE", sbx_path("/v1/sandboxes/%s", c->pos[i]), NULL, NULL);
-	return code;
-}
-
-static int sleep_all(struct cli *c, const char *verb)
-{
-	int code = 0;
-
-	for (int i = 0; i < c->n_pos; i++)
-		code |= ask_show(
-			c, "POST", sbx_path("/v1/sandboxes/%s/%S", c->pos[i], verb), NULL, NULL);
-	return code;
+	return ask_each(c, "DELETE", "/v1/sandboxes/%s", NULL);
 }
 
 int cmd_suspend(struct cli *c)
 {
-	return sleep_all(c, "suspend");
+	return ask_each(c, "POST", "/v1/sandboxes/%s/suspend", NULL);
 }
 
 int cmd_resume(struct cli *c)
 {
-	return sleep_all(c, "resume");
+	return ask_each(c, "POST", "/v1/sandboxes/%s/resume", NULL);
 }
 
 /* The policy in force with what the options replace. The lists are kept when they are not named. */

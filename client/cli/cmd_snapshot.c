@@ -84,11 +84,7 @@ int cmd_snapshot_ls(struct cli *c)
 
 int cmd_snapshot_rm(struct cli *c)
 {
-	int code = 0;
-
-	for (int i = 0; i < c->n_pos; i++)
-		code |= ask_show(c, "DELETE", sbx_path("/v1/snapshots/%s", c->pos[i]), NULL, NULL);
-	return code;
+	return ask_each(c, "DELETE", "/v1/snapshots/%s", NULL);
 }
 
 static bool is_snapshot(const char *ref)
@@ -166,8 +162,8 @@ static void show_schedule(json_t *box)
 int cmd_schedule(struct cli *c)
 {
 	const char *every = opt_get(c, OPT_EVERY), *keep = opt_get(c, OPT_KEEP);
-	long long n_every = every ? number_of(every, INT64_MAX / 2, "every") : 0;
-	long long n_keep = keep ? number_of(keep, INT64_MAX / 2, "keep") : 0;
+	long long n_every = every ? number_of(every, INT64_MAX / 2, "--every") : 0;
+	long long n_keep = keep ? number_of(keep, INT64_MAX / 2, "--keep") : 0;
 
 	if (n_every < 0 || n_keep < 0)
 		return EXIT_USAGE;

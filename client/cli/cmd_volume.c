@@ -17,7 +17,7 @@ static void show_name(json_t *v)
 int cmd_volume_create(struct cli *c)
 {
 	const char *size = opt_get(c, OPT_SIZE);
-	long long n = size ? number_of(size, INT64_MAX / 2, "size") : 0;
+	long long n = size ? number_of(size, INT64_MAX / 2, "--size") : 0;
 	json_t *body;
 
 	if (n < 0)
@@ -55,9 +55,5 @@ int cmd_volume_ls(struct cli *c)
 
 int cmd_volume_rm(struct cli *c)
 {
-	int code = 0;
-
-	for (int i = 0; i < c->n_pos; i++)
-		code |= ask_show(c, "DELETE", sbx_path("/v1/volumes/%s", c->pos[i]), NULL, NULL);
-	return code;
+	return ask_each(c, "DELETE", "/v1/volumes/%s", NULL);
 }

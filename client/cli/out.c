@@ -58,14 +58,25 @@ static const struct {
 	{ "forbidden_origin", "start sandboxd with --allowed-host for this name" },
 };
 
-int fail(const struct sbx_error *e)
+static int fail_text(const char *ref, const struct sbx_error *e)
 {
 	const char *hint = NULL;
 
 	for (size_t i = 0; i < ARRAY_LEN(hints); i++)
 		if (!strcmp(hints[i].code, e->code))
 			hint = hints[i].hint;
-	return complain(1, "%s%s%s", e->message, hint ? "; " : "", hint ? hint : "");
+	return complain(1, "%s%s%s%s%s", ref ? ref : "", ref ? ": " : "", e->message,
+		hint ? "; " : "", hint ? hint : "");
+}
+
+int fail(const struct sbx_error *e)
+{
+	return fail_text(NULL, e);
+}
+
+int fail_about(const char *ref, const struct sbx_error *e)
+{
+	return fail_text(ref, e);
 }
 
 /* In JSON, bytes from 0x7f to 0x9f are inside strings. */

@@ -163,6 +163,8 @@ int cmd_run(struct cli *c)
 {
 	if (c->json && !opt_has(c, OPT_DETACH))
 		return complain(EXIT_USAGE, "--json goes with -d; a command's output is its own");
+	if (opt_has(c, OPT_TIMEOUT) && opt_has(c, OPT_DETACH))
+		return complain(EXIT_USAGE, "--timeout needs somebody who waits, and -d does not");
 	return run_command(c, c->pos[0], c->pos + 1, opt_get(c, OPT_WORKDIR), opt_has(c, OPT_TTY),
 		opt_has(c, OPT_DETACH));
 }

@@ -4,6 +4,7 @@
 
 #include "common/sys/mem.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Options that become a member of the request as they are. */
@@ -32,13 +33,16 @@ static int add_member(json_t *o, size_t i, const char *v)
 	char *end;
 
 	if (members[i].kind == WHOLE) {
-		long long n = number_of(v, INT64_MAX / 2, option_rows[members[i].id].name);
+		char what[32];
+
+		(void)snprintf(what, sizeof(what), "--%s", option_rows[members[i].id].name);
+		long long n = number_of(v, INT64_MAX / 2, what);
 		if (n < 0)
 			return -1;
 		j = json_integer(n);
 	} else if (members[i].kind == DECIMAL) {
 		double d = strtod(v, &end);
-		if (end == v || *end)
+		if (end == v || *end || !isfinite(d))
 			return complain(-1, "--cpus: a number is expected, not %s", v);
 		j = json_real(d);
 	} else {
@@ -195,7 +199,7 @@ static int add_export(struct cli *c, json_t *o)
 		return 0;
 	json_object_set_new(x, "endpoint", json_string(endpoint));
 	if (every) {
-		long long n = number_of(every, INT32_MAX, "metrics-every");
+		long long n = number_of(every, INT32_MAX, "--metrics-every");
 		if (n < 0)
 			return -1;
 		json_object_set_new(x, "interval_secs", json_integer(n));

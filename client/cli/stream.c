@@ -33,6 +33,7 @@ struct stream {
 	int unread_code; /* what we end with then */
 	bool timed_out;
 	bool sent_input; /* some of it may be lost with the connection */
+	bool bad_input;  /* it could not be read to its end */
 	int interrupts;
 	int64_t deadline_ms; /* 0: none */
 	/* towards the server: whole frames */
@@ -98,6 +99,11 @@ static void read_input(struct stream *st)
 		put_frame(st, 'i', buf, (size_t)n);
 		st->sent_input = true;
 		return;
+	}
+	/* A terminal that a job in the background may not read is no input, and no fault. */
+	if (n < 0 && !(errno == EIO && isatty(STDIN_FILENO))) {
+		st->bad_input = true;
+		complain(0, "standard input: %s", strerrordesc_np(errno));
 	}
 	put_frame(st, 'e', NULL, 0);
 	st->input_open = false;
@@ -308,11 +314,13 @@ static bool rejoin(struct stream *st)
 
 static int ended(const struct stream *st, int code)
 {
+	bool cut = st->seen[0] == OUTPUT_KEPT || st->seen[1] == OUTPUT_KEPT;
+
 	if (st->unread)
 		return st->unread_code;
-	/* The server drops what comes later without a mark; a user must not take a part for the
-	 * whole. */
-	if (st->seen[0] == OUTPUT_KEPT || st->seen[1] == OUTPUT_KEPT)
+	/* The server drops what comes later without a mark; neither a user nor a script must take
+	 * a part for the whole. */
+	if (cut)
 		complain(0,
 			"the output was cut at 8 MiB, which is what a server keeps; write more to a file "
 			"in the sandbox and fetch it with sbx cp");
@@ -322,7 +330,7 @@ static int ended(const struct stream *st, int code)
 	if (code < 0)
 		return complain(EXIT_OURS, "process %lld ended unseen; its exit code is not known",
 			st->conf->pid);
-	return code;
+	return code == 0 && (cut || st->bad_input) ? EXIT_OURS : code;
 }
 
 static int loop(struct stream *st)

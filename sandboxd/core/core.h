@@ -6,7 +6,9 @@
 #include "sandboxd/backend/backend.h"
 #include "sandboxd/core/sandbox.h"
 
-#define SANDBOXD_VERSION "0.1.0" /* node contract, 25 */
+#include "common/base/version.h"
+
+#define SANDBOXD_VERSION SBX_VERSION /* node contract, 25 */
 
 struct limits { /* 6.2 and the policy file's defaults, 26.2 */
 	double max_cpus;

@@ -39,6 +39,23 @@ teardown_file() { cli_stop; }
 	[ "$status" -eq 124 ]
 }
 
+@test "-d waits for nobody, so --timeout with it is refused and nothing is started" {
+	n=$(sbx ps -q box | wc -l)
+	run sbx run -d --timeout 1 box sleep 30
+	[ "$status" -eq 125 ] || [ "$status" -eq 2 ]
+	[[ $output == "sbx: --timeout "* ]]
+	[ "$(sbx ps -q box | wc -l)" -eq "$n" ]
+}
+
+@test "output that was cut, or input that could not be read, is no success" {
+	run -125 --separate-stderr sbx run box sh -c 'head -c 9000000 /dev/zero | tr "\0" x'
+	[ "${#output}" -eq 8388608 ]
+	[[ $stderr == "sbx: the output was cut at 8 MiB"* ]]
+	run -3 --separate-stderr sbx run box sh -c 'head -c 9000000 /dev/zero | tr "\0" x; exit 3'
+	run -125 sbx run box cat </
+	[ "$output" = "sbx: standard input: Is a directory" ]
+}
+
 @test "standard output and standard error stay apart" {
 	out=$(sbx run box sh -c 'echo out; echo err >&2' 2>"$T/err")
 	[ "$out" = out ]

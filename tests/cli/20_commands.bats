@@ -56,6 +56,35 @@ teardown_file() { cli_stop; }
 	[[ $output != *known* ]]
 }
 
+@test "of several, a refusal names which it was" {
+	run sbx rm nobody-a nobody-b
+	[ "$output" = $'sbx: nobody-a: no such sandbox\nsbx: nobody-b: no such sandbox' ]
+	run sbx suspend nobody-a nobody-b
+	[[ $output == *"nobody-a: "*"nobody-b: "* ]]
+}
+
+@test "an empty word where something is named is told before the server is asked" {
+	while read -r word line; do
+		eval "set -- $line"
+		run sbx "$@"
+		[ "$status" -ne 0 ]
+		[ "$output" = "sbx: $word is empty" ] || { echo "$line: $output"; return 1; }
+	done <<-'E'
+		BOX rm ""
+		BOX rm box-x ""
+		BOX sandbox show ""
+		BOX run "" true
+		BOX sh ""
+		BOX network "" none
+		PID logs box ""
+		PID kill box "" TERM
+		SNAP snapshot rm ""
+		SNAP|BOX fork "" copy
+		VOLUME volume rm x ""
+		IMAGE image rm ""
+	E
+}
+
 @test "--json is the API's answer byte for byte" {
 	sbx --json ls >"$T/a"
 	curl -s --unix-socket "$T/sock" http://localhost/v1/sandboxes >"$T/b"
@@ -123,6 +152,68 @@ teardown_file() { cli_stop; }
 	[ "$status" -eq 1 ]
 }
 
+@test "what comes out of a sandbox replaces a file when it is whole, and nothing else" {
+	echo new | sbx cp - box:/sandbox/home/f
+	echo old >"$T/kept"
+	chmod 600 "$T/kept"
+	ln -s kept "$T/link"
+	for get in "cp box:/no/such" "file get box /no/such"; do
+		run sbx $get "$T/kept"
+		[ "$status" -eq 1 ]
+		[ "$(cat "$T/kept")" = old ]
+	done
+	sbx cp box:/sandbox/home/f "$T/link"
+	[ -L "$T/link" ]
+	[ "$(cat "$T/kept")" = new ]
+	[ "$(stat -c %a "$T/kept")" = 600 ]
+	# As root a rename would put a file in the place of /dev/null.
+	mkfifo "$T/pipe"
+	for get in "cp box:/sandbox/home/f" "file get box /sandbox/home/f"; do
+		sbx $get "$T/pipe" &
+		[ "$(timeout 20 cat "$T/pipe")" = new ]
+		wait $!
+		[ -p "$T/pipe" ]
+	done
+	run sbx file get box /sandbox/home/f "$T"
+	[[ $output == *"Is a directory" ]]
+}
+
+@test "a copy that a signal ends leaves nothing half behind" {
+	mkdir "$T/to"
+	# A pipe in place of the server: the copy waits for its answer.
+	python3 -c 'import socket, sys
+s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); c = s.accept()[0]; c.recv(9999)
+c.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: 99\r\n\r\nhalf"); c.recv(9999)' "$T/half" 3>&- &
+	py=$!
+	cli_wait test -S "$T/half"
+	SBX_ENDPOINT=unix://$T/half "$O/bin/sbx" cp box:/sandbox/home/f "$T/to/f" 3>&- &
+	cp=$!
+	cli_wait half_there
+	kill -TERM "$cp"
+	status=0
+	wait "$cp" || status=$?
+	[ "$status" -eq 143 ]
+	[ -z "$(ls -A "$T/to")" ]
+	wait "$py"
+}
+half_there() { [ -s "$T/to/.sbx-cp-$cp" ]; }
+
+@test "cp -r of a file is a copy of it, and a slash behind a folder means the folder" {
+	mkdir -p "$T/slash/sub"
+	printf 'x' >"$T/slash/x"
+	chmod 755 "$T/slash/x"
+	sbx cp -r "$T/slash/" box:/sandbox/home
+	sbx cp -r "$T/slash/x" box:/sandbox/home/single
+	[ "$(sbx cat box /sandbox/home/slash/x)" = x ]
+	mkdir "$T/into"
+	sbx cp -r box:/sandbox/home/slash/ "$T/into"
+	sbx cp -r box:/sandbox/home/single "$T/into"
+	[ "$(cd "$T/into" && find . | sort | tr '\n' ' ')" = ". ./single ./slash ./slash/sub ./slash/x " ]
+	[ -x "$T/into/single" ]
+	[ -x "$T/into/slash/x" ]
+	sbx file rm -r box /sandbox/home/slash /sandbox/home/single
+}
+
 @test "an input that breaks off leaves the old file" {
 	echo precious | sbx cp - box:/sandbox/home/kept
 	mkfifo "$T/in"
@@ -152,6 +243,18 @@ teardown_file() { cli_stop; }
 	sbx run box true
 	cli_wait grep -q process.exited "$T/follow"
 	kill $pid
+}
+
+@test "events after a number are those alone, with a sandbox and without -f as well" {
+	sbx cat box /etc/hostname >/dev/null 2>&1 || true
+	last=$(sbx --json events | tail -n 1 | jq .seq)
+	[ -z "$(sbx events --after "$last" box)" ]
+	echo x | sbx cp - box:/sandbox/home/after
+	run sbx events --after "$last" box
+	[[ $output == *file.written*after* ]]
+	[[ $output != *sandbox.created* ]]
+	run sbx events --after soon box
+	[ "$status" -eq 2 ]
 }
 
 @test "node, cordon, uncordon" {
@@ -200,6 +303,11 @@ teardown_file() { cli_stop; }
 }
 
 @test "wrong use is told, exit code 2" {
+	for bad in "--cpus nan" "--cpus inf" "--cpus x" "--memory 1G" "--idle -1"; do
+		run sbx new $bad never
+		[ "$status" -eq 2 ]
+		[[ $output == "sbx: ${bad% *}: "*" is expected, not ${bad#* }" ]]
+	done
 	for words in "" "sandbox" "nonsense" "ls extra" "ls --memory 3" "new a b" "cp a b" "tunnel box x" "new --memory 1.5"; do
 		run sbx $words
 		[ "$status" -eq 2 ] || { echo "$words: $status"; false; }
