@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Network, sleep, snapshots, volumes, images, usage and ports in the tree: which request a write or a
  * mkdir becomes, what is shown of an answer, and what is dropped of one that lies. No kernel is needed. */
+#include "sbxfs/belief.h"
 #include "sbxfs/box.h"
 #include "sbxfs/draft.h"
 #include "sbxfs/errlog.h"
+#include "sbxfs/inode.h"
 #include "sbxfs/nodes.h"
 #include "sbxfs/ports.h"
 #include "sbxfs/remote.h"
@@ -733,6 +735,65 @@ static void our_own_change_makes_no_record_old(void **state)
 	}
 }
 
+/* What the kernel may believe: the root's `box` and `other`, and `fs` in the first; bits in this order. */
+static unsigned believed(struct rig *r, bool first)
+{
+	static const struct {
+		const char *dir, *name, *box;
+	} names[] = { { NULL, "box", BOX }, { NULL, "other", OTHER }, { BOX, "fs", BOX } };
+	unsigned is = 0;
+
+	for (size_t n = 0; n < 3; n++) {
+		struct inode *dir = NULL;
+
+		if (names[n].dir)
+			assert_int_equal(inode_virtual(&r->m, node_by_id(N_BOX), names[n].dir, "", 0, &dir), 0);
+		if (first)
+			assert_true(belief_secs(&r->m, dir ? dir : inode_root(&r->m), names[n].name, names[n].box,
+				belief_now(&r->m)) > 0);
+		is |= r->m.beliefs[n].until_ms ? 1u << n : 0;
+		inode_looked(&r->m, dir ? dir : inode_root(&r->m)); /* stays the same one until the end */
+		inode_unref(&r->m, dir);
+	}
+	return is;
+}
+
+static void news_end_only_what_they_speak_against(void **state)
+{
+#define NAMED(id, name, state) "{\"op\":\"put\",\"sandbox\":{\"id\":\"" id "\",\"name\":\"" name "\"," \
+	"\"state\":\"" state "\"}}"
+	static const char synced[] = "{\"op\":\"synced\"}";
+	static const struct {
+		const char *line;
+		unsigned left;
+	} rows[] = {
+		{ NAMED(BOX, "box", "running"), 7 },
+		{ NAMED(BOX, "box", "suspended"), 7 },
+		{ NAMED(BOX, "new", "running"), 6 },
+		{ NAMED(BOX, "other", "running"), 4 },
+		{ NAMED(BOX, "box", "terminated"), 2 },
+		{ NAMED("sbx_1111111111111111", "third", "running"), 7 },
+		{ NAMED("sbx_1111111111111111", "box", "running"), 6 },
+		{ "{\"op\":\"gone\",\"id\":\"" BOX "\"}", 2 },
+		{ "{\"op\":\"gone\",\"id\":\"" OTHER "\"}", 5 },
+		{ "{\"op\":\"gone\"}", 0 },
+		{ "{\"op\":\"put\"}", 0 },
+		{ synced, 0 },
+	};
+
+	(void)state;
+	for (size_t n = 0; n < sizeof(rows) / sizeof(rows[0]); n++) {
+		struct rig r;
+
+		begin(&r, living);
+		watch_line(&r.m, synced, strlen(synced));
+		assert_int_equal(believed(&r, true), 7);
+		watch_line(&r.m, rows[n].line, strlen(rows[n].line));
+		assert_int_equal(believed(&r, false), rows[n].left);
+		end(&r);
+	}
+}
+
 static void looking_is_sent_as_background(void **state)
 {
 	(void)state;
@@ -774,6 +835,7 @@ int main(void)
 		cmocka_unit_test(sockets_are_gone_with_the_mount),
 		cmocka_unit_test(news_make_a_record_old),
 		cmocka_unit_test(our_own_change_makes_no_record_old),
+		cmocka_unit_test(news_end_only_what_they_speak_against),
 		cmocka_unit_test(looking_is_sent_as_background),
 	};
 
