@@ -3,6 +3,7 @@
  * each sandbox with open files before it takes their handles for dead. */
 #include "sbxfs/fs1.h"
 #include "sbxfs/listing.h"
+#include "sbxfs/memory.h"
 #include "sbxfs/remote.h"
 #include "sbxfs/treefs.h"
 
@@ -184,6 +185,7 @@ static void *flusher_main(void *arg)
 			listings_tidy(fl->m);
 			agains_tidy(fl->m);
 			walk_tidy(fl->m);
+			memory_tidy();
 			alive_ms = now_ms() + ALIVE_SECS * 1000;
 		}
 	} while (!stop);

@@ -4,12 +4,11 @@
 
 #include "sbxfs/inodes.h"
 #include "sbxfs/listing.h"
+#include "sbxfs/memory.h"
 #include "sbxfs/nodes.h"
-#include "sbxfs/pool.h"
 #include "sbxfs/trust.h"
 
 #include <errno.h>
-#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,6 +79,7 @@ static void inode_free(struct inodes *t, struct inode *i)
 	free(i->data);
 	free(i->was_name);
 	free(i);
+	memory_freed(INODE_BYTES);
 }
 
 void inodes_free(struct inodes *t)
@@ -164,8 +164,7 @@ static struct inode *inode_new(struct inodes *t, const struct node *node, const 
 	i->refs = 1;
 	i->generation = ++t->generation;
 	list_in(t, e);
-	if (++t->count > t->most)
-		t->most = t->count;
+	t->count++;
 	return i;
 }
 
@@ -329,26 +328,6 @@ static void ask_to_forget(struct inodes *t)
 	}
 }
 
-static void give_back(void *arg)
-{
-	(void)arg;
-	malloc_trim(0);
-}
-
-/* Lock held. Who walks through more than may be known forgets as much as is new, but each thread takes
- * memory from a place of its own: what is free elsewhere would add up. */
-static void after_forget(struct inodes *t)
-{
-	bool many = ++t->forgotten >= GIVE_BACK_EVERY;
-
-	if (!many && (t->most < GIVE_BACK || t->count > t->most / 2))
-		return;
-	t->forgotten = 0;
-	t->most = t->count;
-	if (t->m->pool)
-		(void)pool_run(t->m->pool, give_back, NULL);
-}
-
 int inode_tree(struct mount *m, const struct node *node, const char *box, const struct tree_id *id,
 	struct inode **ret)
 {
@@ -477,6 +456,6 @@ void inode_forget(struct mount *m, struct inode *i, uint64_t n)
 	pthread_mutex_lock(&t->lock);
 	i->nlookup = n < i->nlookup ? i->nlookup - n : 0;
 	inode_reap(t, i);
-	after_forget(t);
 	pthread_mutex_unlock(&t->lock);
+	memory_relieve(m->pool);
 }

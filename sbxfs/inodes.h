@@ -8,8 +8,7 @@
 #define INODE_BUCKETS 65536u
 #define FILES_KNOWN   262144u /* more inodes than this: the kernel is asked to forget files */
 #define FORGET_STEP   256u
-#define GIVE_BACK     16384u /* so many were there: memory goes back when half of them are gone */
-#define GIVE_BACK_EVERY 32768u /* and each time so many were forgotten */
+#define INODE_BYTES   1100u /* about, with its names */
 
 struct entry {
 	struct inode inode; /* first: an inode is its entry */
@@ -25,7 +24,7 @@ struct inodes {
 	struct entry *all, *oldest;
 	struct inode *root;
 	uint64_t generation;
-	size_t count, most, forgotten; /* the latter two: since memory was given back */
+	size_t count;
 };
 
 /* Lock held. NULL: there is no such name. */

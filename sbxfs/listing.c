@@ -2,6 +2,7 @@
 /* Directories at one moment. */
 #include "sbxfs/listing.h"
 
+#include "sbxfs/memory.h"
 #include "sbxfs/remote.h"
 #include "sbxfs/session.h"
 #include "sbxfs/trust.h"
@@ -21,6 +22,7 @@
 #define GAIN 16        /* entries of a listing that cost as much as one question */
 #define WASTED_MAX 8
 
+#define LISTED_BYTES 200 /* about, of an entry with its name */
 #define TEXT_FIRST 480
 #define TEXT_MOST  32720
 
@@ -40,6 +42,7 @@ void listing_unref(struct listing *l)
 	if (!l || atomic_fetch_sub(&l->refs, 1) != 1)
 		return;
 	atomic_fetch_sub(&l->m->listings.entries, l->n);
+	memory_freed(l->n * LISTED_BYTES);
 	while (l->text) {
 		struct listed_text *t = l->text;
 

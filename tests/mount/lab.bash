@@ -126,12 +126,16 @@ given_back() {
 	[ "$(known_inodes)" -le "$2" ] && [ "$(pss)" -le "$1" ]
 }
 # tree_row FILES: so many in directories of a thousand, made by the guest; find and du see all of them.
-tree_row() {
-	local before after most=0 n p
-	for ((n = 0; n < $1 / 1000; n += 10)); do
+tree_row() { tree_made 0 $(($1 / 1000)) && tree_walked "$1"; }
+tree_made() { # FIRST LAST: directories, the last not among them
+	local n
+	for ((n = $1; n < $2; n += 10)); do
 		SLOW=${SLOW:-4} guest "mkdir -p w/tree; cd w/tree; for d in \$(seq $n $((n + 9))); do mkdir \$d; (cd \$d; seq 1000 | xargs touch)
 			done; echo made" | grep -q made || { echo "the guest made no tree"; return 1; }
 	done
+}
+tree_walked() { # FILES
+	local before after most=0 n p
 	before=$(pss)
 	find "$W/tree" -type f >"$T/found" & p=$!
 	while kill -0 $p 2>/dev/null; do
