@@ -21,6 +21,7 @@ struct handle {
 	int pending;         /* -errno that the next write is to get */
 	pid_t writer;        /* the last one: what it began is over when it closes */
 	bool failed, done, wrote;
+	bool unended;        /* what the last write carried out had no newline yet */
 	size_t cursor;       /* reads of a read-write handle */
 
 	/* streams */

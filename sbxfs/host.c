@@ -5,6 +5,7 @@
 #include "common/base/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +40,34 @@ void host_detach_dead(const char *mountpoint)
 		return;
 	if (umount2(mountpoint, MNT_DETACH) < 0)
 		run_fusermount(mountpoint);
+}
+
+/* The line begins with the number of the mount; its type stands behind the dash. */
+static bool is_sbxfs(unsigned long long mnt_id)
+{
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	unsigned long long id;
+	char *line = NULL;
+	size_t cap = 0;
+	bool is = false;
+
+	while (f && !is && getline(&line, &cap, f) > 0)
+		is = sscanf(line, "%llu", &id) == 1 && id == mnt_id && strstr(line, " - fuse.sbxfs ");
+	free(line);
+	if (f)
+		fclose(f);
+	return is;
+}
+
+int host_mountpoint(const char *path)
+{
+	struct statx st;
+
+	if (statx(AT_FDCWD, path, 0, STATX_TYPE | STATX_MNT_ID, &st) < 0)
+		return -errno;
+	if (!S_ISDIR(st.stx_mode))
+		return -ENOTDIR;
+	return (st.stx_attributes & STATX_ATTR_MOUNT_ROOT) && is_sbxfs(st.stx_mnt_id) ? -EBUSY : 0;
 }
 
 /* "36 25 0:34 / /mnt ..." : the device of the last mount at that place. */

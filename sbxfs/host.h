@@ -8,6 +8,8 @@
 
 /* Takes away a mount of ours whose program died. */
 void host_detach_dead(const char *mountpoint);
+/* 0 when a mount can be made there; -ENOTDIR, since root could cover a file; -EBUSY where an sbxfs is. */
+int host_mountpoint(const char *path);
 /* Lets the kernel read far ahead: at a distance of milliseconds its default is far too little. Needs
  * root; without it reads are right and slower. */
 void host_read_ahead(const char *mountpoint);

@@ -11,6 +11,7 @@
 #include "sbxfs/watch.h"
 
 #include "common/base/log.h"
+#include "common/base/version.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -19,10 +20,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-
-#ifndef SBX_VERSION
-#define SBX_VERSION "1.0"
-#endif
 
 #define DESCRIPTORS 8192
 #define IDLE_THREADS 32
@@ -152,18 +149,30 @@ static bool links_safe(const struct options *o)
 	return rc == 0;
 }
 
+/* What is dead there goes; what lives there stays, and so does a file: the kernel would cover it. */
+static int make_way(const struct options *o)
+{
+	int rc;
+
+	host_detach_dead(o->mountpoint);
+	rc = host_mountpoint(o->mountpoint);
+	if (rc < 0)
+		fprintf(stderr, "sbxfs: %s: %s\n", o->mountpoint,
+			rc == -EBUSY ? "sbxfs is mounted there already" : strerror(-rc));
+	return rc;
+}
+
 static int run(struct fuse_args *args, const struct options *o, struct sbx *sbx)
 {
 	struct mount m = { .opt = *o };
 	struct fuse_session *se;
 	int rc = -1;
 
-	if (mount_options(args, o) < 0)
+	if (make_way(o) < 0 || mount_options(args, o) < 0)
 		return -1;
 	se = fuse_session_new(args, &sbxfs_ops, sizeof(sbxfs_ops), &m);
 	if (!se)
 		return -1;
-	host_detach_dead(o->mountpoint);
 	if (fuse_set_signal_handlers(se) == 0) {
 		if (fuse_session_mount(se, o->mountpoint) == 0) {
 			if (session_begin(se) == 0 && links_safe(o) && fuse_daemonize(o->foreground) == 0)

@@ -14,6 +14,8 @@
 #include <errno.h>
 #include <string.h>
 
+#define README_NAME 15 /* columns */
+
 static void readme_rows(struct req *q, enum node_id dir, struct text *t)
 {
 	for (int n = 1; n < N_COUNT; n++) {
@@ -21,7 +23,7 @@ static void readme_rows(struct req *q, enum node_id dir, struct text *t)
 
 		if (node->parent != dir || !node->name || !remote_has(q, node->cap))
 			continue;
-		txt_printf(t, "  %s%-15s %s\n", node->name,
+		txt_printf(t, "  %s%-*s %s\n", node->name, README_NAME - (int)strlen(node->name),
 			node->kind == KIND_DIR || node->kind == KIND_TREE ? "/" : "", node->help);
 	}
 }

@@ -237,7 +237,11 @@ int fsopt_parse(struct fuse_args *args, struct options *o)
 	}
 	if (o->source && !o->endpoint && is_endpoint(o->source))
 		o->endpoint = strdup(o->source);
-	if (o->max_threads <= 0)
+	if (o->max_threads < 0 || o->max_threads > THREADS) {
+		fprintf(stderr, "sbxfs: max_threads=N needs a number from 1 to %d\n", THREADS);
+		return -1;
+	}
+	if (!o->max_threads)
 		o->max_threads = THREADS;
 	if (o->timeout < 0 || o->timeout > 3600) {
 		fprintf(stderr, "sbxfs: timeout=N needs a number of seconds, at most 3600\n");

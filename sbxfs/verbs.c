@@ -49,6 +49,17 @@ static int unknown(struct req *q, const struct verb *table, const char *word)
 		words.p ? words.p : "");
 }
 
+static int miscounted(struct req *q, const struct verb *v)
+{
+	if (!v->args_max)
+		return refuse(q, EINVAL, "%s stands alone: no word behind it", v->word);
+	if (v->args_min == v->args_max)
+		return refuse(q, EINVAL, "%s needs %u word%s behind it", v->word, v->args_min,
+			v->args_min == 1 ? "" : "s");
+	return refuse(q, EINVAL, "%s takes %u to %u words behind it", v->word, v->args_min,
+		v->args_max);
+}
+
 int verb_run(struct req *q, const struct spot *s, const struct verb *table, const char *line)
 {
 	char *copy = strdup(line), *at = copy, *word, *words[WORDS_MAX + 1];
@@ -68,8 +79,7 @@ int verb_run(struct req *q, const struct spot *s, const struct verb *table, cons
 		if (!v->word)
 			rc = unknown(q, table, words[0]);
 		else if (n - 1 < v->args_min || n - 1 > v->args_max)
-			rc = refuse(q, EINVAL, "%s takes %u to %u words behind it", v->word,
-				v->args_min, v->args_max);
+			rc = miscounted(q, v);
 		else
 			rc = v->run(q, s, words + 1, n - 1);
 	}

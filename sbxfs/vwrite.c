@@ -211,9 +211,15 @@ static int keep_piece(struct work *w, size_t written)
 static ssize_t write_lines(struct work *w, const struct spot *s)
 {
 	size_t before = w->h->doc.len, written = w->size, all;
-	int rc = put_before(w);
+	bool was_unended = w->h->unended;
 	ssize_t n;
+	int rc;
 
+	/* A program without a buffer writes the end of its line by itself. The line was carried out. */
+	w->h->unended = false;
+	if (was_unended && !w->flush && w->size == 1 && w->buf[0] == '\n')
+		return 1;
+	rc = put_before(w);
 	if (rc == 0)
 		rc = keep_piece(w, written);
 	if (rc < 0)
@@ -221,6 +227,7 @@ static ssize_t write_lines(struct work *w, const struct spot *s)
 	if (!w->size)
 		return (ssize_t)written;
 	all = w->size;
+	w->h->unended = w->buf[all - 1] != '\n';
 	n = w->i->node->kind == KIND_VERBS ? write_verbs(w, s) : write_value(w, s);
 	if (n < 0 || (size_t)n == all)
 		return n < 0 ? n : (ssize_t)written;

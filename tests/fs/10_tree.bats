@@ -193,8 +193,28 @@ can() { [ "$(jq ".capabilities.$1" "$M/capabilities")" = true ]; }
 	refused "Invalid argument" bash -c "printf 'refresh too many\n' > $B/ctl"
 	bash -c "printf 'wrong\ndelete\n' > $B/ctl" 2>/dev/null || true
 	bash -c "exec 5> $B/ctl; echo wrong >&5; echo delete >&5" 2>/dev/null || true
+	refused "Invalid argument" bash -c "echo fork > $B/ctl"
+	[[ $(cat "$B/error") == *"fork needs 1 word behind it" ]]
+	refused "Invalid argument" bash -c "echo suspend now > $B/ctl"
+	[[ $(cat "$B/error") == *"suspend stands alone: "* ]]
 	same "$(cat "$B/state")" running
 	same "$(tail -n 1 "$B/errors" | jq -r .op)" write
+}
+
+@test "a line's end that is written by itself ends it, and is no empty line" {
+	for f in labels/piece name idle_timeout; do
+		was=$(cat "$B/$f" 2>/dev/null || true)
+		bash -c "printf '%s' '${was:-red}' > $B/$f; exec 5> $B/$f; printf '%s' '${was:-red}' >&5; echo >&5"
+		same "$(cat "$B/$f")" "${was:-red}"
+	done
+	echo first >"$B/labels/piece"
+	bash -c "exec 5> $B/ctl; printf refresh >&5; echo >&5; echo refresh >&5"
+	bash -c "exec 5> $B/run; printf 'echo one' >&5; echo >&5"
+	same "$(cat "$B/last/stdout")" one
+	n=$(ls "$B/processes" | wc -l)
+	bash -c "exec 5> $B/run; printf 'echo two' >&5; echo >&5; printf 'echo three\n' >&5"
+	same "$(ls "$B/processes" | wc -l)" $((n + 2))
+	rm "$B/labels/piece"
 }
 
 @test "doing nothing to control files does nothing and succeeds" {

@@ -147,6 +147,16 @@ os.kill(int(sys.argv[2]), 15); time.sleep(1)' "$H/collected" "$(cat "$T/fspid")"
 	same "$(grep -c " $M " /proc/self/mountinfo)" 1
 }
 
+@test "a mount over a file, or over a mount that lives, is refused and covers nothing" {
+	echo kept >"$T/file"
+	refused "$T/file: Not a directory" "$O/bin/sbxfs" "$T/file"
+	same "$(cat "$T/file")" kept
+	refused "$M: sbxfs is mounted there already" "$O/bin/sbxfs" "$M"
+	same "$(grep -c " $M " /proc/self/mountinfo)" 1
+	refused "max_threads=N" "$O/bin/sbxfs" -o max_threads=257 "$M"
+	same "$("$O/bin/sbxfs" --version)" "sbxfs $("$O/bin/sbx" --version | cut -d' ' -f2)"
+}
+
 @test "no descriptor, thread or inode is left behind" {
 	n() { ls "/proc/$(cat "$T/fspid")/fd" | wc -l; }
 	find "$B" -maxdepth 3 >/dev/null 2>&1 || true
