@@ -59,7 +59,7 @@ static void fill_streams(void)
 int main(int argc, char **argv)
 {
 	struct cli c = { 0 };
-	int code;
+	int code, bad;
 
 	fill_streams();
 	setlocale(LC_CTYPE, "");
@@ -76,5 +76,6 @@ int main(int argc, char **argv)
 		code = EXIT_OURS; /* 2 might be the command's own */
 	sbx_close(c.s);
 	args_free(&c);
-	return finish_output() && code == 0 ? 1 : code;
+	bad = finish_output();
+	return bad > 1 || code == 0 ? bad : code;
 }

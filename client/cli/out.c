@@ -7,6 +7,8 @@
 #include "common/sys/mem.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <string.h>
 #include <time.h>
@@ -99,14 +101,23 @@ void put_json(const char *text, size_t len)
 		putchar('\n');
 }
 
+/* errno may be that of another call by now. */
+static bool is_reader_gone(void)
+{
+	struct pollfd f = { STDOUT_FILENO, POLLOUT, 0 };
+
+	return poll(&f, 1, 0) == 1 && (f.revents & (POLLERR | POLLHUP));
+}
+
 int finish_output(void)
 {
-	int bad = ferror(stdout);
+	bool bad = ferror(stdout), gone = is_reader_gone();
 
 	if (fclose(stdout) == 0 && !bad)
 		return 0;
-	if (errno != EPIPE) /* who closed the pipe has what it wanted */
-		fprintf(stderr, "sbx: standard output: %s\n", strerrordesc_np(errno));
+	if (gone) /* it has what it wanted: the end that SIGPIPE would have been */
+		return 128 + SIGPIPE;
+	fprintf(stderr, "sbx: standard output: %s\n", strerrordesc_np(errno));
 	return 1;
 }
 

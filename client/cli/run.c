@@ -121,7 +121,8 @@ static int attach(struct cli *c, const struct stream_conf *conf)
 static int detached(
 	struct cli *c, const char *ref, long long pid, bool tty, const struct sbx_response *r)
 {
-	if (!tty)
+	/* `process start` leaves the input to `process stdin` and `attach`. */
+	if (!tty && opt_has(c, OPT_DETACH))
 		end_input(c, ref, pid);
 	if (c->json)
 		put_json(r->body, r->len);

@@ -166,6 +166,30 @@ teardown_file() { cli_stop; }
 	[ "$status" -eq 137 ]
 }
 
+@test "process start leaves the input open, run -d ends it" {
+	pid=$(sbx process start box cat)
+	echo one | sbx process stdin box "$pid"
+	echo two | sbx process stdin --close box "$pid"
+	sbx wait box "$pid"
+	[ "$(sbx logs box "$pid")" = $'one\ntwo' ]
+	pid=$(sbx run -d box cat)
+	sbx wait box "$pid"
+	run sbx process stdin box "$pid" <<<late
+	[ "$status" -eq 1 ]
+}
+
+@test "whoever reads a listing may go away: 141 as with any program, and no message" {
+	pid=$(sbx run -d box seq 300000)
+	sbx wait box "$pid"
+	for list in "ps box" ls "logs box $pid" help; do
+		run --separate-stderr python3 -c 'import os, subprocess, sys
+r, w = os.pipe(); os.close(r)
+sys.exit(subprocess.run(sys.argv[1:], stdout=w).returncode)' "$O/bin/sbx" $list
+		[ "$status" -eq 141 ] || { echo "$list: $status"; return 1; }
+		[ -z "$stderr" ]
+	done
+}
+
 @test "stdin and attach work on a process that was started without them" {
 	pid=$(sbx --json process start -t box cat | tr ',' '\n' | sed -n 's/.*"pid"://p')
 	echo hello | sbx process stdin box "$pid"
