@@ -99,7 +99,7 @@ was() {
 		'POST /v1/sandboxes/b/suspend' "[[200,$BOX]]" 'POST /v1/sandboxes/b/resume' "[[200,$BOX]]"
 	run sbx suspend a b
 	[ "$status" -eq 1 ]
-	[ "$output" = "sbx: a process runs" ]
+	[ "$output" = "sbx: a: a process runs" ]
 	sbx resume b
 	was 'POST /v1/sandboxes/a/suspend' 'POST /v1/sandboxes/b/suspend' 'POST /v1/sandboxes/b/resume'
 }
