@@ -211,6 +211,38 @@ static int check_node(struct daemon *d, struct err *e)
 	return 0;
 }
 
+static bool is_one_of(const char *word, const char *const *words)
+{
+	while (*words && strcmp(*words, word) != 0)
+		words++;
+	return *words;
+}
+
+/* What a browser sends: a scheme and a host, nothing behind them. Another text would never match. */
+static bool is_origin(const char *text)
+{
+	const char *host = strstr(text, "://");
+
+	return host && host > text && host[3] && !strchr(host + 3, '/');
+}
+
+static int check_words(const struct options *o, struct err *e)
+{
+	static const char *const disks[] = { "btrfs", "xfs", "ext4", "loop", "tmpfs", NULL };
+
+	if (o->disk_provider && !is_one_of(o->disk_provider, disks))
+		return err_set(e, ERR_INVALID_REQUEST,
+			"--disk-provider: btrfs, xfs, ext4, loop or tmpfs");
+	for (size_t i = 0; i < o->allowed_origin.n; i++)
+		if (!is_origin(o->allowed_origin.v[i]))
+			return err_set(e, ERR_INVALID_REQUEST,
+				"--allowed-origin: https://NAME[:PORT] as browsers send it");
+	for (size_t i = 0; i < o->allowed_host.n; i++)
+		if (!*o->allowed_host.v[i] || strchr(o->allowed_host.v[i], '/'))
+			return err_set(e, ERR_INVALID_REQUEST, "--allowed-host: a host's name");
+	return 0;
+}
+
 static int check_levels(const struct options *o, struct err *e)
 {
 	static const char *const words[] = { "error", "warn", "info", "debug" };
@@ -367,8 +399,8 @@ static int prepare(struct daemon *d, struct err *e)
 {
 	const struct options *o = d->opt;
 
-	if (check_levels(o, e) < 0 || check_not_built(o, e) < 0 || check_listen(d, e) < 0 ||
-		check_metrics_listen(d, e) < 0 ||
+	if (check_levels(o, e) < 0 || check_words(o, e) < 0 || check_not_built(o, e) < 0 ||
+		check_listen(d, e) < 0 || check_metrics_listen(d, e) < 0 ||
 		choose_backend(d, e) < 0 || load_files(d, e) < 0 || load_policy(d, e) < 0 ||
 		check_node(d, e) < 0 ||
 		egress_resolvers_load(&o->egress_resolver, &d->resolvers, e) < 0)
