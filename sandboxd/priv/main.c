@@ -8,6 +8,7 @@
 #include "common/sys/core.h"
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
+#include "common/sys/mounts.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -89,17 +90,23 @@ static int seal_programs(struct build_env *env, const char *dir, struct fail *f)
 }
 
 /* An own mount namespace: helper mounts stay out of the host's, and what the host mounts or takes
- * off still comes through. The state directory is opened again, as this namespace sees it. */
-static int own_mounts(struct build_env *env, struct fail *f)
+ * off still comes through. The state directory is opened again, as this namespace sees it. Of the host's
+ * other mounts none stays: where mounts are not shared, no unmounting would come through. */
+static int own_mounts(struct build_env *env, const char *libexec, struct fail *f)
 {
+	_cleanup_free_ char *state = NULL, *programs = NULL;
+
 	if (fchdir(PRIV_FD_STATE) < 0)
 		return fail_set(f, errno, "enter the state directory");
 	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0)
 		return fail_set(f, errno, "make an own mount namespace");
 	env->uts = open("/proc/self/ns/uts", O_RDONLY | O_CLOEXEC);
 	env->state = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (env->state < 0 || chdir("/") < 0)
+	state = getcwd(NULL, 0);
+	programs = realpath(libexec, NULL);
+	if (env->state < 0 || !state || chdir("/") < 0)
 		return fail_set(f, errno, "open the state directory");
+	mounts_leave((const char *const[]){ state, programs, NULL });
 	return 0;
 }
 
@@ -190,7 +197,7 @@ static int set_up(struct broker *b, const struct args *a, struct fail *f)
 	r = box_boot_id(env->boot);
 	if (r < 0)
 		return fail_set(f, r, "read the boot id");
-	if ((r = own_mounts(env, f)) < 0 || (r = make_folders(env, f)) < 0 ||
+	if ((r = own_mounts(env, a->libexec, f)) < 0 || (r = make_folders(env, f)) < 0 ||
 		(r = lock_alone(env, f)) < 0 || (r = root_statics(env->priv, f)) < 0 ||
 		(r = seal_programs(env, a->libexec, f)) < 0 || (r = probe_layer(env, f)) < 0 ||
 		(r = cg_open(&env->cg, a->state, f)) < 0 ||

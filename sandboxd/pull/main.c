@@ -7,6 +7,7 @@
 #include "common/sys/core.h"
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
+#include "common/sys/mounts.h"
 #include "common/sys/tree.h"
 
 #include <dirent.h>
@@ -125,10 +126,12 @@ static int make_folder(const struct args *a)
 /* Before: the current directory is the state's, in this mount namespace. */
 static int make_mounts(const struct args *a)
 {
+	_cleanup_free_ char *state = getcwd(NULL, 0);
 	_cleanup_close_ int pull = -1;
 
-	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+	if (!state || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
 		return fail("make mounts private");
+	mounts_leave((const char *const[]){ state, NULL });
 	if (make_folder(a) < 0)
 		return -1;
 	pull = (int)syscall(SYS_open_tree, AT_FDCWD, "pull", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);

@@ -12,6 +12,7 @@ setup() {
 
 teardown() {
 	[ -n "${D:-}" ] || return 0
+	! mountpoint -q "$D/disk" || umount -l "$D/disk"
 	if [ -n "${SRV:-}" ] || [ -n "${ENDED:-}" ]; then
 		server_up || start
 		for id in $(api /v1/sandboxes | grep -o '"sbx_[0-9a-f]*"' | tr -d '"'); do
@@ -70,6 +71,26 @@ status_of() { awk -v k="$2:" '$1 == k { print $2 }' "/proc/$1/status"; }
 	# none of them shows a token to others
 	! tr '\0' ' ' <"/proc/$broker/cmdline" | grep -q 0123456789abcdef || false
 	! tr '\0' ' ' <"/proc/$SRV/cmdline" | grep -q 0123456789abcdef-one || false
+}
+
+# holders DIR: processes of this server, and of its sandboxes, in whose mount namespace something is mounted there.
+holders() {
+	local p
+	for p in $(pgrep -f "$D/state") $(pgrep -P "$(pgrep -P "$SRV" -x sbx-priv | tr '\n' ',')$SRV"); do
+		[ "$(readlink "/proc/$p/ns/mnt")" = "$(readlink /proc/self/ns/mnt)" ] ||
+			! grep -qs " $1 " "/proc/$p/mountinfo" || tr '\0' ' ' <"/proc/$p/cmdline"
+	done
+}
+
+@test "no part of the server holds what the host has mounted elsewhere" {
+	mkdir "$D/disk"
+	mount -t tmpfs none "$D/disk"
+	start
+	json /v1/sandboxes '{}' >/dev/null
+	held=$(holders "$D/disk")
+	umount "$D/disk"
+	[ -n "$(pgrep -f "sbx-pull .*$D/state")" ]
+	[ -z "$held" ] || { echo "$held"; false; }
 }
 
 @test "the state belongs to the server's user, the broker's part to root" {
