@@ -4,6 +4,7 @@
  * relative one from the link's place, and what climbs too far stops at the guest's root. Only ".."
  * at the beginning is passed on: behind a name, which may be a link itself, it would climb from where
  * that link leads. */
+#include "sbxfs/box.h"
 #include "sbxfs/remote.h"
 #include "sbxfs/treefs.h"
 
@@ -107,6 +108,29 @@ int link_text(enum links_mode mode, int depth, const char *target, char *out, si
 	if (mode == LINKS_REFUSE || depth < 0)
 		return -EPERM;
 	return rewrite(depth, target, out, size);
+}
+
+/* What is behind a leading path; NULL: it does not lead there. */
+static const char *behind(const char *path, const char *lead)
+{
+	size_t n = strlen(lead);
+
+	return !strncmp(path, lead, n) && (path[n] == '/' || !path[n]) ? path + n : NULL;
+}
+
+const char *link_inside(struct mount *m, const char *box, const char *target)
+{
+	char shown[SBX_ID_MAX];
+	const char *at = m->opt.links == LINKS_EXACT ? NULL : behind(target, m->opt.mountpoint), *rest;
+
+	if (!at || *at++ != '/')
+		return target;
+	box_shown(m, box, shown, sizeof(shown));
+	rest = behind(at, shown);
+	if (!rest)
+		rest = behind(at, box);
+	rest = rest ? behind(rest, "/fs") : NULL;
+	return !rest ? target : *rest ? rest : "/";
 }
 
 void tree_readlink(struct req *q, struct inode *i)

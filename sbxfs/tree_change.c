@@ -65,7 +65,7 @@ void tree_mknod(struct req *q, struct inode *dir, const char *name, mode_t mode)
 
 void tree_symlink(struct req *q, struct inode *dir, const char *name, const char *target)
 {
-	make(q, dir, name, WIRE_SYMLINK, 0, target);
+	make(q, dir, name, WIRE_SYMLINK, 0, link_inside(q->m, dir->box, target));
 }
 
 void tree_link(struct req *q, struct inode *i, struct inode *dir, const char *name)

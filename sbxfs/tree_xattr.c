@@ -107,14 +107,6 @@ void tree_setxattr(struct req *q, struct inode *i, const char *name, const char 
 	req_done(q, rc);
 }
 
-static bool has_words(struct req *q)
-{
-	_cleanup_text_ struct text t = TEXT_NULL;
-
-	errlog_last(q->m->errors, q->uid, NULL, q->path, &t);
-	return t.len > 0;
-}
-
 void tree_listxattr(struct req *q, struct inode *i, size_t size)
 {
 	_cleanup_text_ struct text t = TEXT_NULL;
@@ -134,8 +126,7 @@ void tree_listxattr(struct req *q, struct inode *i, size_t size)
 		if (is_guest(p))
 			txt_add(&t, p, strlen(p) + 1);
 	free(names);
-	if (has_words(q))
-		txt_add(&t, "user.sbx.error", sizeof("user.sbx.error"));
+	/* Not user.sbx.error: who copies a file with all that it lists would copy the words, too. */
 	reply_xattr(q, t.p, t.len, size);
 }
 

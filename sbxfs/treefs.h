@@ -121,6 +121,9 @@ void tree_statfs(struct req *q, struct inode *i);
 /* confine.c: the text of a link as the host may follow it. `depth`: directories between the guest's
  * root and the link. -EPERM when links are refused. */
 int link_text(enum links_mode mode, int depth, const char *target, char *out, size_t size);
+/* The text of a new link: who makes one to a path through this mount, of the same sandbox, means what is there,
+ * and inside that has a name without the mount's; else `target`. */
+const char *link_inside(struct mount *m, const char *box, const char *target);
 void tree_readlink(struct req *q, struct inode *i);
 
 /* tree_io.c */

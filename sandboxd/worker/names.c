@@ -142,7 +142,7 @@ int64_t op_mknod(struct job *j)
 	fd = parent_of(j, j->path, &last);
 	if (fd < 0)
 		return fd == -EBUSY ? -EEXIST : fd;
-	if (mknodat(fd, last, S_IFIFO | (j->q.mode & 0777), 0) < 0)
+	if (mknodat(fd, last, S_IFIFO | (j->q.mode & 01777), 0) < 0)
 		return -errno;
 	return made(j, fd, last, true);
 }

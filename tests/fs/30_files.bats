@@ -116,6 +116,17 @@ PY
 	exec 6>&-
 }
 
+@test "a link made here to a path of the mount leads there, inside too" {
+	echo text > f; mkdir d; echo deep > d/f
+	ln -s "$PWD/f" abs; ln -s "$PWD/d" ../"$BATS_TEST_NUMBER"/dir; ln -s "$B/fs" root; ln -s "$B/fsx/f" near
+	same "$(cat abs)$(cat dir/f)" textdeep
+	target() { getfattr -h --only-values -n security.sbx.target "$1"; }
+	same "$(target abs)" "/sandbox/home/$BATS_TEST_NUMBER/f"
+	same "$(target root)" /
+	same "$(target near)" "$B/fsx/f"
+	same "$(realpath abs)" "$PWD/f"
+}
+
 @test "a link made inside does not lead to the host's files" {
 	guest "$inside; ln -s /etc/hostname abs; ln -s ../../../etc/hostname rel; ln -s /proc/1/environ env
 		ln -s /nowhere/x dangling; mkdir s; ln -s / s/root; ln -s loop loop; ln -s . here

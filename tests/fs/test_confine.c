@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Texts of symbolic links: none leads out of the guest's tree, tame ones stay as they were made. */
+#include "sbxfs/box.h"
 #include "sbxfs/treefs.h"
 
 #include <errno.h>
@@ -78,14 +79,40 @@ static void never_leaves(void **state)
 	}
 }
 
+#define BOX "sbx_0000000000000001"
+
+static void a_path_through_the_mount_is_one_inside(void **state)
+{
+	static const char *const pairs[][2] = { { "/mnt/x/" BOX "/fs/a/b", "/a/b" }, { "/mnt/x/" BOX "/fs/", "/" },
+		{ "/mnt/x/" BOX "/fs", "/" }, { "/mnt/x/" BOX "/fs/../../y", "/../../y" },
+		{ "/mnt/x/" BOX "/fsx/a", NULL }, { "/mnt/x/" BOX "/ctl", NULL }, { "/mnt/x/" BOX, NULL },
+		{ "/mnt/x/" BOX "2/fs/a", NULL }, { "/mnt/x/sbx_0000000000000002/fs/a", NULL }, { "/mnt/x", NULL },
+		{ "/mnt/x/", NULL }, { "/mnt/x//fs/a", NULL }, { "/mnt/xy/" BOX "/fs/a", NULL }, { "/", NULL },
+		{ "", NULL }, { "mnt/x/" BOX "/fs/a", NULL }, { "/etc/passwd", NULL } };
+	static char mountpoint[] = "/mnt/x";
+	static struct mount m;
+
+	(void)state;
+	m.opt.mountpoint = mountpoint;
+	assert_int_equal(boxes_new(&m.boxes), 0);
+	for (size_t n = 0; n < sizeof(pairs) / sizeof(pairs[0]); n++) {
+		m.opt.links = LINKS_CONFINE;
+		assert_string_equal(link_inside(&m, BOX, pairs[n][0]), pairs[n][pairs[n][1] != NULL]);
+		m.opt.links = LINKS_EXACT;
+		assert_string_equal(link_inside(&m, BOX, pairs[n][0]), pairs[n][0]);
+	}
+	boxes_free(m.boxes);
+}
+
 int main(void)
 {
-	struct CMUnitTest tests[sizeof(rows) / sizeof(rows[0]) + 1];
+	struct CMUnitTest tests[sizeof(rows) / sizeof(rows[0]) + 2];
 	size_t n;
 
 	for (n = 0; n < sizeof(rows) / sizeof(rows[0]); n++)
 		tests[n] = (struct CMUnitTest){ .name = rows[n].name, .test_func = confine,
 			.initial_state = (void *)(uintptr_t)&rows[n] };
 	tests[n] = (struct CMUnitTest){ .name = "no text leaves the tree", .test_func = never_leaves };
+	tests[n + 1] = (struct CMUnitTest)cmocka_unit_test(a_path_through_the_mount_is_one_inside);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,6 +85,9 @@ static void owners(void)
 	T(chown("nothing", 1, 1));
 	T(chown("f/x", 1, 1));
 	T(chown(name_of(256), 1, 1));
+	T(chown("f", 65535, 65535));
+	T(chown("f", 65536, 65536));
+	T(chown("f", 1001, 1001));
 	T(chown("d", 1006, 1007));
 	IS(owner_is("d", 1006, 1007));
 	T(chmod("f", 06755));

@@ -143,6 +143,8 @@ static void open_special(void)
 	T(truncate("fifo", 0));
 	T(mkfifo("fifo", 0644));
 	T(mkfifo("none/fifo", 0644));
+	T(mkfifo("sticky", 01640));
+	IS(mode_of("sticky"));
 	T(mknod("reg", S_IFREG | 0640, 0));
 	IS(kind_of("reg"));
 	IS(mode_of("reg"));
