@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 #define A_LOT (32u << 20)
-#define LEAST (1u << 20) /* less is not worth looking through all that is free */
+#define LEAST (4u << 20) /* less is not worth looking through all that is free */
 
 static atomic_size_t freed; /* since memory was given back */
 
