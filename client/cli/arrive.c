@@ -98,15 +98,22 @@ int fetch_file(
 	return end_half(dir, name);
 }
 
+int fetch_out(struct cli *c, const char *ref, const char *path, int fd)
+{
+	struct sbx_error e;
+
+	if (file_download(c, ref, path, fd, &e) == 0)
+		return 0;
+	/* Ours, not the server's: whoever read went away and has what it wanted. */
+	return e.status == 0 && e.sys == EPIPE ? 128 + SIGPIPE : fail(&e);
+}
+
 /* A device or a pipe is written to; nothing takes its place. */
 static int fetch_into(struct cli *c, const char *ref, const char *path, const char *local)
 {
 	_cleanup_close_ int fd = open(local, O_WRONLY | O_CLOEXEC | O_NOCTTY);
-	struct sbx_error e;
 
-	if (fd < 0)
-		return local_error(local);
-	return file_download(c, ref, path, fd, &e) < 0 ? fail(&e) : 0;
+	return fd < 0 ? local_error(local) : fetch_out(c, ref, path, fd);
 }
 
 int fetch_to(struct cli *c, const char *ref, const char *path, const char *local, int mode)

@@ -161,6 +161,7 @@ bool tty_size(int *rows, int *cols);
 /* arrive.c: a file that takes its name here when it is whole. Exit codes. */
 int fetch_file(
 	struct cli *c, const char *ref, const char *path, int dir, const char *name, int mode);
+int fetch_out(struct cli *c, const char *ref, const char *path, int fd);
 int fetch_to(struct cli *c, const char *ref, const char *path, const char *local, int mode);
 
 /* transfer.c: whole files of any size. `fd` is read or written from where it stands. */

@@ -144,10 +144,9 @@ static int copy_out(struct cli *c, const char *ref, const char *path, const char
 {
 	_cleanup_free_ char *target = NULL;
 	struct stat st;
-	struct sbx_error e;
 
 	if (!strcmp(local, "-"))
-		return file_download(c, ref, path, STDOUT_FILENO, &e) < 0 ? fail(&e) : 0;
+		return fetch_out(c, ref, path, STDOUT_FILENO);
 	if (stat(local, &st) == 0 && S_ISDIR(st.st_mode) && *last_element(path))
 		target = asprintf(&target, "%s/%s", local, last_element(path)) < 0 ? NULL : target;
 	else

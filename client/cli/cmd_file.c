@@ -12,13 +12,12 @@ int cmd_file_get(struct cli *c)
 {
 	const char *local = c->n_pos > 2 && strcmp(c->pos[2], "-") != 0 ? c->pos[2] : NULL;
 	_cleanup_close_ int fd = local ? -1 : dup(STDOUT_FILENO);
-	struct sbx_error e;
 
 	if (local)
 		return fetch_to(c, c->pos[0], c->pos[1], local, -1);
 	if (fd < 0)
 		return complain(1, "standard output: %s", strerrordesc_np(errno));
-	return file_download(c, c->pos[0], c->pos[1], fd, &e) < 0 ? fail(&e) : 0;
+	return fetch_out(c, c->pos[0], c->pos[1], fd);
 }
 
 int cmd_file_put(struct cli *c)

@@ -96,7 +96,7 @@ static int get_ranges(struct cli *c, char *path, struct sink *s, struct sbx_erro
 		if (sbx_call(c->s, &q, NULL, e) < 0)
 			return e->status == 416 ? 0 : -1;
 		if (s->failed)
-			return set_error(e, s->failed, "write");
+			return set_error(e, s->failed, "cannot write here");
 		if (s->total - from < PIECE)
 			return 0;
 	}
@@ -111,7 +111,7 @@ int file_download(struct cli *c, const char *ref, const char *path, int fd, stru
 	if (!url)
 		return set_error(e, ENOMEM, path);
 	if (sbx_call(c->s, &q, NULL, e) == 0)
-		return s.failed ? set_error(e, s.failed, "write") : 0;
+		return s.failed ? set_error(e, s.failed, "cannot write here") : 0;
 	if (e->status != 413 || !server_can(c, "fs_range"))
 		return -1;
 	return get_ranges(c, url, &s, e);
@@ -219,6 +219,18 @@ static int write_pieces(struct cli *c, const char *ref, const char *handle, int 
 
 /* What ends within one piece is written whole, so that an input that breaks off early leaves the
  * old file. */
+/* The server knows the open file by its number alone. */
+static void name_handle(struct sbx_error *e, const char *path)
+{
+	static const char by_number[] = "handle: ";
+	char text[sizeof(e->message)];
+
+	if (strncmp(e->message, by_number, sizeof(by_number) - 1) != 0)
+		return;
+	(void)snprintf(text, sizeof(text), "%s: %s", path, e->message + sizeof(by_number) - 1);
+	memcpy(e->message, text, sizeof(text));
+}
+
 static int put_pieces(struct cli *c, const char *ref, const char *path, int fd, struct sbx_error *e)
 {
 	_cleanup_free_ char *buf = malloc(PIECE);
@@ -241,7 +253,9 @@ static int put_pieces(struct cli *c, const char *ref, const char *path, int fd, 
 	url = sbx_path("/v1/sandboxes/%s/fs/handles/%s", ref, handle);
 	struct sbx_request q = { .method = "DELETE", .path = url, .headers = headers };
 	if (url && sbx_call(c->s, &q, NULL, r < 0 ? &ignored : e) < 0)
-		return -1; /* a close can report a failed write */
+		r = -1; /* a close can report a failed write */
+	if (r < 0)
+		name_handle(e, path);
 	return r;
 }
 
