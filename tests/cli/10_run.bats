@@ -181,7 +181,7 @@ teardown_file() { cli_stop; }
 @test "whoever reads a listing may go away: 141 as with any program, and no message" {
 	pid=$(sbx run -d box seq 300000)
 	sbx wait box "$pid"
-	sbx run box sh -c 'seq 300000 > /sandbox/home/long'
+	seq 300000 | sbx cp - box:/sandbox/home/long
 	for list in "ps box" ls "logs box $pid" help "cat box /sandbox/home/long" "cp box:/sandbox/home/long -"; do
 		run --separate-stderr python3 -c 'import os, subprocess, sys
 r, w = os.pipe(); os.close(r)
