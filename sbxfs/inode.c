@@ -232,7 +232,7 @@ struct inode *inode_rendering(struct mount *m, const struct node *node, const ch
 
 	pthread_mutex_lock(&t->lock);
 	i = find_name(t, node, box, arg, uid);
-	if (i && (now_ms() - i->made_ms > RENDERING_MS || i->made_gen != atomic_load(&m->gen)))
+	if (i && (now_ms() - i->made_ms > RENDERING_MS || i->made_gen != mount_news(m)))
 		i = NULL;
 	if (i)
 		i->refs++;

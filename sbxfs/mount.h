@@ -144,6 +144,12 @@ struct mount {
 	uint64_t down_until_ms, down_step_ms;
 };
 
+/* Another number after each change that we made or heard of. */
+static inline uint64_t mount_news(const struct mount *m)
+{
+	return atomic_load(&m->gen) + atomic_load(&m->list_gen);
+}
+
 /* One request of the kernel, or of a thread of ours (fr NULL). */
 struct req {
 	struct mount *m;

@@ -66,7 +66,7 @@ static bool is_rendered(const struct node *n)
 int render(struct req *q, const struct spot *s, struct inode **ret)
 {
 	uid_t uid = s->node->flags & NF_BYUID ? q->uid : 0;
-	uint64_t gen = atomic_load(&q->m->gen);
+	uint64_t gen = mount_news(q->m);
 	struct text t = TEXT_NULL;
 	int rc;
 

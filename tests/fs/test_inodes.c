@@ -39,6 +39,32 @@ static void several_names_in_one_directory_hold_it_once(void **state)
 	inodes_free(m.inodes);
 }
 
+/* What is heard of others' changes counts as what was changed here. */
+static void a_text_is_made_again_after_a_change_that_was_heard_of(void **state)
+{
+	static struct mount m;
+	atomic_uint_fast64_t *const counts[] = { &m.gen, &m.list_gen };
+	const struct node *node = node_by_id(N_BOX_STATE);
+	struct inode *i, *again;
+
+	(void)state;
+	assert_int_equal(inodes_new(&m, &m.inodes), 0);
+	for (size_t n = 0; n < 2; n++) {
+		/* As long as the clock lets a text stand it is the same one. */
+		do {
+			assert_int_equal(inode_render(&m, node, "sbx_0000000000000001", "", 0,
+						 strdup("running\n"), 8, mount_news(&m), &i), 0);
+			again = inode_rendering(&m, node, "sbx_0000000000000001", "", 0);
+			inode_unref(&m, i);
+		} while (!again);
+		assert_ptr_equal(again, i);
+		inode_unref(&m, again);
+		atomic_fetch_add(counts[n], 1);
+		assert_null(inode_rendering(&m, node, "sbx_0000000000000001", "", 0));
+	}
+	inodes_free(m.inodes);
+}
+
 #define WALKERS 8
 #define WALKED  4000
 #define PART    ((size_t)WALKERS * WALKED * sizeof(struct inode) / 4)
@@ -112,6 +138,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(several_names_in_one_directory_hold_it_once),
+		cmocka_unit_test(a_text_is_made_again_after_a_change_that_was_heard_of),
 		cmocka_unit_test(what_several_threads_met_goes_back_when_it_is_forgotten),
 	};
 
