@@ -100,6 +100,24 @@ bonnie_row() { # MIB FILES (times 1024) [-f: not byte by byte]
 		{ tail -n 20 "$T/bonnie.out"; return 1; }
 	rm -rf "$W"/*
 }
+# Of Python's own suite (Debian's libpython3.11-testsuite, passed over where it is not) the programs about files.
+# Not among them what goes by the text of an absolute link, by owners that a sandbox does not have, or by set-id
+# bits: doc/limits.md.
+PY_FILES="test_os test_posix test_shutil test_pathlib test_tarfile test_posixpath test_genericpath test_tempfile
+test_mailbox test_dbm_dumb test_mmap test_largefile test_io test_file test_fileio test_fileinput test_glob
+test_zipfile test_gzip test_fcntl test_filecmp test_shelve test_unicode_file test_unicode_file_functions"
+PY_NOT="ReadlinkTests test_chown test_fchown test_lchown test_copytree_symlinks test_copytree_symlink_dir
+test_copytree_dangling_symlinks test_posix_spawnp test_absolute_symlink test_parent_symlink test_sly_relative2
+test_modes"
+python_row() { # [PROGRAMS]
+	local not=() n
+	/usr/bin/python3 -c 'import test.test_os' 2>/dev/null || { echo "Python's suite is not here"; return 0; }
+	for n in $PY_NOT; do not+=(-i "$n"); done
+	# shellcheck disable=SC2086
+	(cd "$W" && TMPDIR=$W PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 -m test --tempdir "$W" "${not[@]}" ${1:-$PY_FILES}) \
+		>"$T/python.out" 2>&1 || { tail -n 60 "$T/python.out"; return 1; }
+	rm -rf "$W"/*
+}
 # Of stress-ng those about files that a FUSE file system can take part in. Not among them: what needs a block
 # device or a file system of its own (chattr, file-ioctl, fiemap, verity, quota, swap, binderfs, umount).
 STRESSORS="access aiol chdir chmod chown copy-file dentry dir dirdeep dirmany dnotify fallocate fcntl filename
