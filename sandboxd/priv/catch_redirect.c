@@ -231,8 +231,11 @@ static void chain(struct batch *q)
 	attr_text(q, NFTA_CHAIN_TYPE, "nat");
 }
 
-static void fill(struct batch *q, uint16_t port)
+/* The number of the message whose answer is the last. */
+static uint32_t fill(struct batch *q, uint16_t port)
 {
+	uint32_t last;
+
 	msg(q, NFNL_MSG_BATCH_BEGIN, 0, AF_UNSPEC, NFNL_SUBSYS_NFTABLES);
 	table(q, NFT_MSG_NEWTABLE, NLM_F_CREATE); /* so that there is one to remove */
 	table(q, NFT_MSG_DELTABLE, 0);
@@ -241,8 +244,11 @@ static void fill(struct batch *q, uint16_t port)
 	rule(q, IPPROTO_TCP, DNS, DNS);
 	rule(q, IPPROTO_TCP, 0, port);
 	rule(q, IPPROTO_UDP, DNS, DNS);
-	msg(q, NFNL_MSG_BATCH_END, NLM_F_ACK, AF_UNSPEC, NFNL_SUBSYS_NFTABLES);
+	q->msg->nlmsg_flags |= NLM_F_ACK; /* asked for here: kernels before 6.10 confirm no end of a batch */
+	last = q->seq;
+	msg(q, NFNL_MSG_BATCH_END, 0, AF_UNSPEC, NFNL_SUBSYS_NFTABLES);
 	end_msg(q);
+	return last;
 }
 
 /* Errors name the message that is wrong; the last one's answer ends them. */
@@ -274,11 +280,12 @@ int catch_redirect(uint16_t port)
 	const struct sockaddr_nl kernel = { .nl_family = AF_NETLINK };
 	const struct timeval limit = { .tv_sec = 5 };
 	struct batch q = { .n = 0 };
+	uint32_t last;
 
 	if (nl < 0 || setsockopt(nl, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) < 0)
 		return -errno;
-	fill(&q, port);
+	last = fill(&q, port);
 	if (sendto(nl, q.b, q.n, 0, (const struct sockaddr *)&kernel, sizeof(kernel)) < 0)
 		return -errno;
-	return answer(nl, q.seq);
+	return answer(nl, last);
 }
