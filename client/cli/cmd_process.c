@@ -7,6 +7,9 @@
 #include <errno.h>
 #include <string.h>
 
+#define REJOIN_MS      15000
+#define REJOIN_STEP_MS 100
+
 /* A process is named by its number, or by its name where the server keeps names. */
 static char *process_path(struct cli *c, const char *more)
 {
@@ -111,11 +114,21 @@ struct follow {
 	bool quiet; /* only the exit code is wanted */
 	bool has_code;
 	int code;
+	size_t seen[2], skip[2]; /* bytes of each stream, and of those what comes once more */
 };
 
 static bool write_bytes(FILE *f, const void *p, size_t n)
 {
 	return fwrite(p, 1, n, f) == n && fflush(f) == 0;
+}
+
+static bool put_new(struct follow *f, bool err, const char *p, size_t n)
+{
+	size_t known = f->skip[err] < n ? f->skip[err] : n;
+
+	f->skip[err] -= known;
+	f->seen[err] += n - known;
+	return known == n || write_bytes(err ? stderr : stdout, p + known, n - known);
 }
 
 static bool on_line(void *arg, const char *text, size_t len)
@@ -144,15 +157,39 @@ static bool on_line(void *arg, const char *text, size_t len)
 		return true;
 	if (base64_decode(json_string_value(b64), json_string_length(b64), &data, &n) < 0)
 		return false;
-	return write_bytes(strcmp(stream, "stderr") ? stdout : stderr, data, n);
+	return put_new(f, strcmp(stream, "stderr") == 0, data, n);
+}
+
+/* As `run` does: a server that is started again takes its sandboxes back and tells the output from its
+ * start. Lines that are passed on as they are cannot be told apart. */
+static bool comes_back(struct follow *f, const struct sbx_error *why)
+{
+	struct sbx_error e = { 0 };
+
+	if (why->status != 0 || !strstr(why->message, " broke ") || (f->c->json && !f->quiet))
+		return false;
+	for (int ms = 0; ms < REJOIN_MS; ms += REJOIN_STEP_MS) {
+		if (ask(f->c, "GET", process_path(f->c, ""), NULL, NULL, &e) == 0)
+			return true;
+		if (e.status != 0)
+			return false;
+		ask_pause(REJOIN_STEP_MS);
+	}
+	return false;
 }
 
 static int follow(struct follow *f)
 {
-	struct lines l = { .line = on_line, .arg = f };
-	struct sbx_error e;
+	struct sbx_error e = { 0 };
+	int r;
 
-	if (ask_lines(f->c, process_path(f->c, "/output"), &l, &e) < 0)
+	do {
+		struct lines l = { .line = on_line, .arg = f };
+
+		memcpy(f->skip, f->seen, sizeof(f->skip));
+		r = ask_lines(f->c, process_path(f->c, "/output"), &l, &e);
+	} while (r < 0 && !f->has_code && !ferror(stdout) && comes_back(f, &e));
+	if (r < 0)
 		return fail(&e);
 	if (!f->has_code && !ferror(stdout))
 		return complain(1, "the output broke off");

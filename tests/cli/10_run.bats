@@ -106,7 +106,14 @@ teardown_file() { cli_stop; }
 @test "a command goes on while the server is killed and started again" {
 	"$O/bin/sbx" run box sh -c 'echo one; echo two >&2; sleep 2; echo three; exit 5' >"$T/over" 2>"$T/over.err" </dev/null 3>&- &
 	pid=$!
+	job=$(sbx run -d box sh -c 'echo one; echo two >&2; sleep 2; echo three; exit 5')
+	"$O/bin/sbx" logs -f box "$job" >"$T/logs" 2>"$T/logs.err" 3>&- &
+	logs=$!
+	"$O/bin/sbx" wait box "$job" >"$T/waited" 2>&1 3>&- &
+	waiter=$!
 	cli_wait grep -q two "$T/over.err"
+	cli_wait grep -q two "$T/logs.err"
+	cli_wait sh -c "ls -l /proc/$waiter/fd | grep -q socket:"
 	kill -KILL "$(cat "$T/pid")"
 	cli_wait cli_gone
 	cli_server
@@ -115,6 +122,11 @@ teardown_file() { cli_stop; }
 	[ "$code" -eq 5 ] || { cat "$T/over.err"; false; }
 	[ "$(cat "$T/over")" = "$(printf 'one\nthree')" ]
 	[ "$(cat "$T/over.err")" = two ]
+	wait $logs
+	[ "$(cat "$T/logs" "$T/logs.err")" = "$(printf 'one\nthree\ntwo')" ]
+	code=0
+	wait $waiter || code=$?
+	[ "$code" -eq 5 ] || { cat "$T/waited"; false; }
 }
 
 @test "a reader that leaves ends the command" {
