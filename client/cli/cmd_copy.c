@@ -192,19 +192,31 @@ static int send_file(
 	return S_ISREG(st.st_mode) ? set_mode(c, ref, path, st.st_mode) : 0;
 }
 
+static int make_link(
+	struct cli *c, const char *ref, const char *path, const char *target, struct sbx_error *e)
+{
+	json_t *op = path_op("symlink", path);
+
+	(void)put_bytes(op, "target", target);
+	return file_op(c, ref, op, e);
+}
+
 static int send_link(struct cli *c, const char *ref, int dir, const char *name, const char *path)
 {
 	char target[4096];
 	ssize_t n = readlinkat(dir, name, target, sizeof(target) - 1);
 	struct sbx_error e;
-	json_t *op;
 
 	if (n < 0)
 		return local_error(name);
 	target[n] = '\0';
-	op = path_op("symlink", path);
-	(void)put_bytes(op, "target", target);
-	if (file_op(c, ref, op, &e) < 0 && e.sys != EEXIST)
+	/* What has the name already is replaced, as a file is; a folder is not. */
+	if (make_link(c, ref, path, target, &e) == 0)
+		return 0;
+	if (e.sys != EEXIST)
+		return fail(&e);
+	if (file_op(c, ref, path_op("unlink", path), &e) < 0 ||
+		make_link(c, ref, path, target, &e) < 0)
 		return fail(&e);
 	return 0;
 }

@@ -214,6 +214,32 @@ half_there() { [ -s "$T/to/.sbx-cp-$cp" ]; }
 	sbx file rm -r box /sandbox/home/slash /sandbox/home/single
 }
 
+@test "cp -r onto what is there replaces links and files, and says where a folder is in the way" {
+	mkdir "$T/again"
+	ln -s one "$T/again/link"
+	echo file >"$T/again/file"
+	sbx cp -r "$T/again" box:/sandbox/home
+	ln -sfn two "$T/again/link"
+	ln -sfn link "$T/again/file"
+	sbx cp -r "$T/again" box:/sandbox/home
+	sbx cp -r box:/sandbox/home/again "$T/seen"
+	[ "$(readlink "$T/seen/link")" = two ]
+	[ "$(readlink "$T/seen/file")" = link ]
+	rm "$T/again/link"
+	mkdir "$T/again/link"
+	echo below >"$T/again/link/below"
+	run sbx cp -r "$T/again" box:/sandbox/home
+	[ "$status" -eq 1 ]
+	sbx file rm -r box /sandbox/home/again
+	sbx cp -r "$T/again" box:/sandbox/home
+	rm -r "$T/again/link"
+	ln -s two "$T/again/link"
+	run sbx cp -r "$T/again" box:/sandbox/home
+	[ "$status" -eq 1 ]
+	[ "$(sbx cat box /sandbox/home/again/link/below)" = below ]
+	sbx file rm -r box /sandbox/home/again
+}
+
 @test "an input that breaks off leaves the old file" {
 	echo precious | sbx cp - box:/sandbox/home/kept
 	mkfifo "$T/in"
