@@ -8,11 +8,12 @@ ssh_have() {
 	echo "bench: sshfs is not installed: its columns stay empty" >&2
 	return 1
 }
+# The served folders lie in $ssh_root, or in DIR.
 # An sshd that knows one key, its port in $ssh_port and its number in $ssh_pid; 1: there is none here.
 # The package is not installed by scripts/deps: it would start a service that lets people in.
 ssh_start() { # DIR
 	ssh_at=$1
-	mkdir -p "$1"/root-{sshfs,sftp}
+	mkdir -p "${ssh_root:=$1}"/root-{sshfs,sftp}
 	[ -x /usr/sbin/sshd ] || { echo "bench: no sshd (Debian's openssh-server): no sshfs over ssh" >&2; return 1; }
 	ssh_port=$((20000 + RANDOM % 20000))
 	ssh-keygen -q -t ed25519 -N '' -f "$1/ssh-host" && ssh-keygen -q -t ed25519 -N '' -f "$1/ssh-key" || return 1
@@ -52,8 +53,8 @@ ssh_mount() { # sshfs|sftp|far DIR [DELAY]
 		printf '#!/bin/sh\nexec %s -- %s\n' "$3" $ssh_sftp >"$ssh_at/by-$1"
 	fi
 	chmod +x "$ssh_at/by-$1"
-	local root=$ssh_at/root-$1
-	[ "$1" != far ] || root=$ssh_at/root-${ssh_port:+sshfs}
-	[ "$root" != "$ssh_at/root-" ] || root=$ssh_at/root-sftp
+	local root=$ssh_root/root-$1
+	[ "$1" != far ] || root=$ssh_root/root-${ssh_port:+sshfs}
+	[ "$root" != "$ssh_root/root-" ] || root=$ssh_root/root-sftp
 	sshfs -o ssh_command="$ssh_at/by-$1" "root@127.0.0.1:$root" "$2"
 }
