@@ -117,16 +117,20 @@ static int remove_one(struct cli *c, const char *path, struct sbx_error *e)
 		NULL, e);
 }
 
-/* Depth first. Links are removed, never followed: only what the listing calls a folder is entered.
- */
+/* Depth first. Links are removed, never followed, and a listing would follow one: only what cannot
+ * be removed as it is, since it is a folder with something in it, is entered. */
 static int remove_tree(struct cli *c, const char *path, struct sbx_error *e)
 {
 	_cleanup_json_ json_t *list = NULL;
 	json_t *v;
 	size_t i;
 
+	if (remove_one(c, path, e) == 0)
+		return 0;
+	if (e->sys != ENOTEMPTY && e->sys != EEXIST && e->sys != EBUSY) /* busy: a mount point */
+		return -1;
 	if (dir_entries(c, c->pos[0], path, &list, e) < 0)
-		return e->sys == ENOTDIR || e->status == 400 ? remove_one(c, path, e) : -1;
+		return -1;
 	json_array_foreach (list, i, v) {
 		const char *type = json_string_value(json_object_get(v, "type"));
 		_cleanup_free_ char *name = entry_bytes(v, "name"), *below = NULL;
@@ -143,8 +147,17 @@ int cmd_file_rm(struct cli *c)
 	struct sbx_error e;
 	int code = 0;
 
-	for (int i = 1; i < c->n_pos; i++)
-		if ((opt_has(c, OPT_RECURSE) ? remove_tree : remove_one)(c, c->pos[i], &e) < 0)
+	for (int i = 1; i < c->n_pos; i++) {
+		_cleanup_free_ char *path = strdup(c->pos[i]);
+		size_t n = path ? strlen(path) : 0;
+
+		if (!path)
+			return complain(1, "out of memory");
+		/* Behind a link's name a slash would mean what it leads to. */
+		while (n > 1 && path[n - 1] == '/')
+			path[--n] = '\0';
+		if ((opt_has(c, OPT_RECURSE) ? remove_tree : remove_one)(c, path, &e) < 0)
 			code = fail(&e);
+	}
 	return code;
 }

@@ -240,6 +240,24 @@ half_there() { [ -s "$T/to/.sbx-cp-$cp" ]; }
 	sbx file rm -r box /sandbox/home/again
 }
 
+@test "file rm -r of a link to a folder removes the link alone" {
+	mkdir -p "$T/kept2/sub"
+	echo x >"$T/kept2/sub/x"
+	ln -s y "$T/kept2/y"
+	mkdir "$T/links"
+	ln -s ../kept2 "$T/links/l"
+	ln -s ../kept2 "$T/links/slash"
+	sbx cp -r "$T/kept2" box:/sandbox/home
+	sbx cp -r "$T/links" box:/sandbox/home
+	sbx file rm -r box /sandbox/home/links/l /sandbox/home/links/slash/
+	[ -z "$(sbx file ls box /sandbox/home/links)" ]
+	[ "$(sbx cat box /sandbox/home/kept2/sub/x)" = x ]
+	[[ $(sbx file ls box /sandbox/home/kept2) == *y* ]]
+	sbx file rm -r box /sandbox/home/kept2 /sandbox/home/links
+	run sbx file rm -r box /sandbox/home/kept2
+	[ "$status" -eq 1 ]
+}
+
 @test "an input that breaks off leaves the old file" {
 	echo precious | sbx cp - box:/sandbox/home/kept
 	mkfifo "$T/in"
