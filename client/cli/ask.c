@@ -9,6 +9,8 @@
 #include <time.h>
 
 #define ANSWER_MAX     (16 * 1024 * 1024)
+#define REJOIN_MS      15000
+#define REJOIN_STEP_MS 100
 #define LINE_MAX_BYTES (16 * 1024 * 1024)
 
 static int no_memory(struct sbx_error *e)
@@ -90,6 +92,22 @@ int ask_each(struct cli *c, const char *method, const char *fmt, void (*show)(js
 		code |= show_about(c, c->n_pos > 1 ? c->pos[i] : NULL, method,
 			sbx_path(fmt, c->pos[i]), NULL, show);
 	return code;
+}
+
+bool server_came_back(struct cli *c, const struct sbx_error *why)
+{
+	struct sbx_error e = { 0 };
+
+	if (why->status != 0 || !strstr(why->message, " broke "))
+		return false;
+	for (int ms = 0; ms < REJOIN_MS; ms += REJOIN_STEP_MS) {
+		if (ask(c, "GET", strdup("/v1/capabilities"), NULL, NULL, &e) == 0)
+			return true;
+		if (e.status != 0)
+			return false;
+		ask_pause(REJOIN_STEP_MS);
+	}
+	return false;
 }
 
 bool server_can(struct cli *c, const char *capability)

@@ -109,6 +109,8 @@ int finish_output(void);
 /* `path` and `body` are taken. *ret_text may be NULL. */
 int ask(struct cli *c, const char *method, char *path, json_t *body, struct sbx_response *ret,
 	struct sbx_error *e);
+/* After a connection that broke: a server that is started again takes its sandboxes back. Waits for it. */
+bool server_came_back(struct cli *c, const struct sbx_error *why);
 int ask_json(struct cli *c, const char *method, char *path, json_t *body, json_t **ret);
 /* Prints the JSON itself with --json, else gives it to `show`. An exit code. */
 int ask_show(struct cli *c, const char *method, char *path, json_t *body, void (*show)(json_t *v));

@@ -53,6 +53,7 @@ int cmd_event_ls(struct cli *c)
 struct watch {
 	struct cli *c;
 	char id[SBX_ID_MAX]; /* "": all */
+	long long seq;       /* the last that was seen */
 };
 
 static bool on_event(void *arg, const char *text, size_t len)
@@ -67,6 +68,8 @@ static bool on_event(void *arg, const char *text, size_t len)
 	if (json_is_true(json_object_get(line, "lost")))
 		complain(0, "earlier events are no longer kept");
 	v = json_object_get(line, "event");
+	if (json_is_integer(json_object_get(line, "seq")))
+		w->seq = json_integer_value(json_object_get(line, "seq"));
 	of = json_string_value(json_object_get(v, "sandbox"));
 	if (!json_object_get(v, "type") || (w->id[0] && (!of || strcmp(of, w->id) != 0)))
 		return true; /* a heartbeat, or another sandbox's */
@@ -77,12 +80,23 @@ static bool on_event(void *arg, const char *text, size_t len)
 	return fflush(stdout) == 0;
 }
 
+static int ask_log(struct watch *w, bool follow, bool after, struct sbx_error *e)
+{
+	struct lines l = { .line = on_event, .arg = w };
+	char *path = after ? sbx_path(follow ? "/v1/events?follow=1&after=%lld" :
+					       "/v1/events?after=%lld", w->seq)
+			   : strdup(follow ? "/v1/events?follow=1" : "/v1/events");
+
+	return ask_lines(w->c, path, &l, e);
+}
+
 /* The server's own log, of all sandboxes; what is not of the named one is left out here. */
 static int logged_events(struct cli *c, bool follow)
 {
 	struct watch w = { .c = c };
-	struct lines l = { .line = on_event, .arg = &w };
 	const char *after = opt_get(c, OPT_AFTER);
+	bool any = after;
+	int r;
 	long long seq = after ? number_of(after, INT64_MAX / 2, "--after") : 0;
 	struct sbx_sandbox box;
 	struct sbx_error e;
@@ -94,12 +108,12 @@ static int logged_events(struct cli *c, bool follow)
 			return fail(&e);
 		snprintf(w.id, sizeof(w.id), "%s", box.id);
 	}
-	if (ask_lines(c,
-		    after ? sbx_path(follow ? "/v1/events?follow=1&after=%lld" : "/v1/events?after=%lld", seq)
-			  : strdup(follow ? "/v1/events?follow=1" : "/v1/events"),
-		    &l, &e) < 0)
-		return fail(&e);
-	return 0;
+	w.seq = seq;
+	do {
+		r = ask_log(&w, follow, any, &e);
+		any = any || w.seq > 0;
+	} while (r < 0 && follow && any && !ferror(stdout) && server_came_back(c, &e));
+	return r < 0 ? fail(&e) : 0;
 }
 
 int cmd_event_follow(struct cli *c)

@@ -7,9 +7,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define REJOIN_MS      15000
-#define REJOIN_STEP_MS 100
-
 /* A process is named by its number, or by its name where the server keeps names. */
 static char *process_path(struct cli *c, const char *more)
 {
@@ -160,24 +157,6 @@ static bool on_line(void *arg, const char *text, size_t len)
 	return put_new(f, strcmp(stream, "stderr") == 0, data, n);
 }
 
-/* As `run` does: a server that is started again takes its sandboxes back and tells the output from its
- * start. Lines that are passed on as they are cannot be told apart. */
-static bool comes_back(struct follow *f, const struct sbx_error *why)
-{
-	struct sbx_error e = { 0 };
-
-	if (why->status != 0 || !strstr(why->message, " broke ") || (f->c->json && !f->quiet))
-		return false;
-	for (int ms = 0; ms < REJOIN_MS; ms += REJOIN_STEP_MS) {
-		if (ask(f->c, "GET", process_path(f->c, ""), NULL, NULL, &e) == 0)
-			return true;
-		if (e.status != 0)
-			return false;
-		ask_pause(REJOIN_STEP_MS);
-	}
-	return false;
-}
-
 static int follow(struct follow *f)
 {
 	struct sbx_error e = { 0 };
@@ -188,7 +167,9 @@ static int follow(struct follow *f)
 
 		memcpy(f->skip, f->seen, sizeof(f->skip));
 		r = ask_lines(f->c, process_path(f->c, "/output"), &l, &e);
-	} while (r < 0 && !f->has_code && !ferror(stdout) && comes_back(f, &e));
+		/* Lines that are passed on as they are cannot be told apart. */
+	} while (r < 0 && !f->has_code && !ferror(stdout) && (!f->c->json || f->quiet) &&
+		server_came_back(f->c, &e));
 	if (r < 0)
 		return fail(&e);
 	if (!f->has_code && !ferror(stdout))

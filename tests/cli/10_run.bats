@@ -106,6 +106,9 @@ teardown_file() { cli_stop; }
 @test "a command goes on while the server is killed and started again" {
 	"$O/bin/sbx" run box sh -c 'echo one; echo two >&2; sleep 2; echo three; exit 5' >"$T/over" 2>"$T/over.err" </dev/null 3>&- &
 	pid=$!
+	"$O/bin/sbx" events -f >"$T/events" 2>&1 3>&- &
+	events=$!
+	cli_wait test -s "$T/events"
 	job=$(sbx run -d box sh -c 'echo one; echo two >&2; sleep 2; echo three; exit 5')
 	"$O/bin/sbx" logs -f box "$job" >"$T/logs" 2>"$T/logs.err" 3>&- &
 	logs=$!
@@ -127,6 +130,9 @@ teardown_file() { cli_stop; }
 	code=0
 	wait $waiter || code=$?
 	[ "$code" -eq 5 ] || { cat "$T/waited"; false; }
+	cli_wait grep -q "process.exited .* pid=$job exit_code=5" "$T/events"
+	kill "$events"
+	[ -z "$(sort "$T/events" | uniq -d)" ]
 }
 
 @test "a reader that leaves ends the command" {
