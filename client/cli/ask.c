@@ -98,7 +98,7 @@ bool server_came_back(struct cli *c, const struct sbx_error *why)
 {
 	struct sbx_error e = { 0 };
 
-	if (why->status != 0 || !strstr(why->message, " broke "))
+	if (why->status != 0 || why->sys != EHOSTDOWN || !why->sent)
 		return false;
 	for (int ms = 0; ms < REJOIN_MS; ms += REJOIN_STEP_MS) {
 		if (ask(c, "GET", strdup("/v1/capabilities"), NULL, NULL, &e) == 0)
