@@ -217,8 +217,6 @@ static int write_pieces(struct cli *c, const char *ref, const char *handle, int 
 	return n < 0 ? set_error(e, errno, "read") : 0;
 }
 
-/* What ends within one piece is written whole, so that an input that breaks off early leaves the
- * old file. */
 /* The server knows the open file by its number alone. */
 static void name_handle(struct sbx_error *e, const char *path)
 {
@@ -231,6 +229,8 @@ static void name_handle(struct sbx_error *e, const char *path)
 	memcpy(e->message, text, sizeof(text));
 }
 
+/* What ends within one piece is written whole, so that an input that breaks off early leaves the
+ * old file. */
 static int put_pieces(struct cli *c, const char *ref, const char *path, int fd, struct sbx_error *e)
 {
 	_cleanup_free_ char *buf = malloc(PIECE);
