@@ -62,7 +62,7 @@ static void dirs_add(struct dirs *d, const char *dir)
 void mounts_leave(const char *const *need)
 {
 	FILE *f = setmntent("/proc/self/mounts", "re");
-	struct dirs d = { NULL };
+	struct dirs d = { .n = 0 };
 	const struct mntent *m;
 
 	if (!f)
