@@ -3,6 +3,7 @@
 the first round. "Not cached": the way is mounted anew, so that neither the kernel nor its daemon (sshfs keeps
 attributes for 20 s) knows names and attributes, and for data the kernel has forgotten the pages of the mount's
 file; what lies below every way stays in memory, so that no disk is measured."""
+import contextlib
 import os
 import random
 import shutil
@@ -57,19 +58,29 @@ def forget_pages(name):
 
 # --- small operations -------------------------------------------------------------------------------------
 
+# As programs do that work in a folder: how deep a way is mounted is not measured.
+@contextlib.contextmanager
+def inside(folder):
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir("/")
+
+
 def stat_all(b, w):
-    d = b.at(w, "small")
-    for i in range(SMALL):
-        os.stat(f"{d}/f{i}")
+    with inside(b.at(w, "small")):
+        for i in range(SMALL):
+            os.stat(f"f{i}")
 
 
 def read_all(b, w):
-    d = b.at(w, "small")
-    for i in range(SMALL):
-        f = os.open(f"{d}/f{i}", os.O_RDONLY)
-        if len(os.read(f, 4096)) != 4096:
-            raise SystemExit(f"bench: {d}/f{i} is too short")
-        os.close(f)
+    with inside(b.at(w, "small")):
+        for i in range(SMALL):
+            f = os.open(f"f{i}", os.O_RDONLY)
+            if len(os.read(f, 4096)) != 4096:
+                raise SystemExit(f"bench: f{i} of {w} is too short")
+            os.close(f)
 
 
 def fresh(b, w):
@@ -79,10 +90,11 @@ def fresh(b, w):
 
 
 def create_all(b, w):
-    for i in range(SMALL):
-        f = os.open(f"{b.new}/f{i}", os.O_CREAT | os.O_WRONLY)
-        os.write(f, MIB[:4096])
-        os.close(f)
+    with inside(b.new):
+        for i in range(SMALL):
+            f = os.open(f"f{i}", os.O_CREAT | os.O_WRONLY)
+            os.write(f, MIB[:4096])
+            os.close(f)
 
 
 def filled(b, w):
@@ -91,8 +103,9 @@ def filled(b, w):
 
 
 def unlink_all(b, w):
-    for i in range(SMALL):
-        os.unlink(f"{b.new}/f{i}")
+    with inside(b.new):
+        for i in range(SMALL):
+            os.unlink(f"f{i}")
 
 
 def remove_new(b, w):
