@@ -51,10 +51,10 @@ double belief_secs(struct mount *m, const struct inode *dir, const char *name, c
 	return b ? BRIEF_SECS : 0;
 }
 
-/* Lock held. */
+/* Lock held. Most are none: the clock is not read for them. */
 static void drop(struct mount *m, struct belief *b)
 {
-	if (b->until_ms > now_ms())
+	if (b->until_ms && b->until_ms > now_ms())
 		notify_top(m, b->dir, b->name);
 	b->until_ms = 0;
 }
