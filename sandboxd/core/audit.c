@@ -20,9 +20,11 @@
 #define FILE_MAX     ((off_t)8 * 1024 * 1024)
 #define OLD_FILES    5
 #define RING         4096
+#define RING_BYTES   (16u * 1024 * 1024) /* of the lines in it, however long they are */
 #define READ_MAX     5000
 #define LINE_MAX_LEN (4u * 1024 * 1024) /* longer ones are skipped when reading */
 #define FOLLOW_BATCH 512
+#define FOLLOW_BYTES (1024 * 1024) /* then a batch ends, but for its first event */
 
 struct audit {
 	char *path;
@@ -33,6 +35,7 @@ struct audit {
 	off_t size;
 	bool complained, stop;
 	char *ring[RING];     /* JSON texts; number seq is at seq % RING */
+	size_t held;          /* bytes of those */
 	uint64_t first, next; /* numbers held: first .. next - 1 */
 };
 
@@ -98,16 +101,25 @@ static void append(struct audit *a, const char *line, size_t len)
 		a->size++;
 }
 
+static void drop_first(struct audit *a)
+{
+	char **slot = &a->ring[a->first++ % RING];
+
+	a->held -= strlen(*slot);
+	free(*slot);
+	*slot = NULL;
+}
+
 /* Lock held; takes the text. */
 static void remember(struct audit *a, char *text)
 {
-	char **slot = &a->ring[a->next % RING];
+	size_t len = strlen(text);
 
-	if (a->next - a->first == RING)
-		a->first++;
-	free(*slot);
-	*slot = text;
-	a->next++;
+	while (a->next > a->first &&
+		(a->next - a->first == RING || a->held + len > RING_BYTES))
+		drop_first(a);
+	a->ring[a->next++ % RING] = text;
+	a->held += len;
 	pthread_cond_broadcast(&a->more);
 }
 
@@ -288,24 +300,48 @@ static void wait_for(struct audit *a, uint64_t seq, int timeout_ms)
 		;
 }
 
+/* A number that was never given is one of an earlier run, whose clock was ahead of ours: what came after it
+ * is lost as well. Lock held. */
+static bool is_lost(const struct audit *a, uint64_t after)
+{
+	return after + 1 < a->first || after >= a->next;
+}
+
+/* Lock held: nobody who has something to log waits until a batch has been parsed. */
+static size_t copy_batch(const struct audit *a, uint64_t seq, char *texts[FOLLOW_BATCH])
+{
+	size_t n = 0, bytes = 0;
+
+	for (; seq < a->next && n < FOLLOW_BATCH; seq++) {
+		const char *text = a->ring[seq % RING];
+		bytes += strlen(text);
+		if ((n && bytes > FOLLOW_BYTES) || !(texts[n] = strdup(text)))
+			break;
+		n++;
+	}
+	return n;
+}
+
 json_t *audit_follow(struct audit *a, uint64_t after, int timeout_ms, bool *ret_lost)
 {
 	json_t *list = json_array();
+	char *texts[FOLLOW_BATCH];
 	uint64_t seq;
+	size_t n;
 
 	pthread_mutex_lock(&a->lock);
-	*ret_lost = after + 1 < a->first;
 	if (timeout_ms > 0)
-		wait_for(a, *ret_lost ? a->first : after + 1, timeout_ms);
-	*ret_lost = after + 1 < a->first;
+		wait_for(a, is_lost(a, after) ? a->first : after + 1, timeout_ms);
+	*ret_lost = is_lost(a, after);
 	seq = *ret_lost ? a->first : after + 1;
-	for (; seq < a->next && json_array_size(list) < FOLLOW_BATCH; seq++) {
-		const char *text = a->ring[seq % RING];
-		json_t *event = json_loadb(text, strlen(text), JSON_ALLOW_NUL, NULL);
-		json_array_append_new(
-			list, json_pack("{s:I,s:o}", "seq", (json_int_t)seq, "event", event));
-	}
+	n = copy_batch(a, seq, texts);
 	pthread_mutex_unlock(&a->lock);
+	for (size_t i = 0; i < n; i++) {
+		json_t *event = json_loadb(texts[i], strlen(texts[i]), JSON_ALLOW_NUL, NULL);
+		json_array_append_new(list,
+			json_pack("{s:I,s:o}", "seq", (json_int_t)(seq + i), "event", event));
+		free(texts[i]);
+	}
 	return list;
 }
 

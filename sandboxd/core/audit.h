@@ -18,8 +18,9 @@ void audit_event(struct audit *a, const char *type, const char *sandbox_id, json
 int audit_read(struct audit *a, const char *sandbox_id, json_t **ret_events, bool *ret_truncated,
 	struct err *e);
 /* Events with a sequence number above `after`, as an array of {"seq":N,"event":{…}}, at most 512 at a
- * time; waits up to timeout_ms when there are none. A ring of the newest 4096 of this server run;
- * `lost` when `after` is older than that (the array then starts with the oldest held). */
+ * time; waits up to timeout_ms when there are none. A ring of the newest 4096 of this server run, or of fewer where
+ * they have more than 16 MiB; `lost` when `after` is older than that, or is a number that no event of this run has
+ * had yet (the array then starts with the oldest held). */
 json_t *audit_follow(struct audit *a, uint64_t after, int timeout_ms, bool *ret_lost);
 uint64_t audit_seq(struct audit *a); /* of the newest event; grows over restarts too */
 /* The server stops: from now on audit_follow does not wait. */

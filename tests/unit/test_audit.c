@@ -235,6 +235,58 @@ static void a_follower_that_fell_behind_is_told(void **state)
 	audit_close(a);
 }
 
+/* A server that starts again after its host's clock was set back counts from below. */
+static void a_follower_with_a_number_of_the_future_gets_what_there_is(void **state)
+{
+	struct audit *a = open_log(*state);
+	const uint64_t ahead = audit_seq(a) + 3600000000u;
+	pthread_t t;
+	bool lost;
+	json_t *l;
+
+	assert_int_equal(pthread_create(&t, NULL, write_one, a), 0);
+	l = audit_follow(a, ahead, 5000, &lost);
+	pthread_join(t, NULL);
+	assert_int_equal(json_array_size(l), 1);
+	assert_true(lost);
+	json_decref(l);
+	audit_close(a);
+}
+
+/* However long events are, few bytes of them are held, and few come at a time. */
+static void long_events_are_held_within_bounds(void **state)
+{
+	struct audit *a = open_log(*state);
+	const size_t size = 512 * 1024;
+	char *pad = malloc(size + 1);
+	uint64_t seq = audit_seq(a);
+	size_t held = 0;
+	bool lost;
+
+	assert_non_null(pad);
+	memset(pad, 'p', size);
+	pad[size] = '\0';
+	for (int i = 0; i < 64; i++)
+		audit_event(a, "process.started", ID, json_pack("{s:s}", "cwd", pad));
+	for (;;) {
+		json_t *l = audit_follow(a, seq, 0, &lost);
+		size_t n = json_array_size(l);
+
+		assert_true(n <= 2);
+		if (n)
+			seq = (uint64_t)json_integer_value(
+				json_object_get(json_array_get(l, n - 1), "seq"));
+		json_decref(l);
+		if (!n)
+			break;
+		held += n;
+	}
+	assert_int_equal(seq, audit_seq(a));
+	assert_in_range(held, 16, 32);
+	free(pad);
+	audit_close(a);
+}
+
 static void an_event_is_quick(void **state)
 {
 	struct audit *a = open_log(*state);
@@ -263,6 +315,8 @@ int main(void)
 		ROW(numbers_grow_over_a_new_open),
 		ROW(a_follower_waits_for_what_is_new),
 		ROW(a_follower_that_fell_behind_is_told),
+		ROW(a_follower_with_a_number_of_the_future_gets_what_there_is),
+		ROW(long_events_are_held_within_bounds),
 		ROW(an_event_is_quick),
 	};
 	return run_table(tests);
