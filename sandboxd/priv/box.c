@@ -58,8 +58,37 @@ int record_write(int boxes, const char *id, const struct record *b)
 	return r;
 }
 
+static void sealed_name(char name[PRIV_ID_MAX + 8], const char *id)
+{
+	snprintf(name, PRIV_ID_MAX + 8, ".held-%s", id);
+}
+
+int64_t record_sealed(int boxes, const char *id)
+{
+	char name[PRIV_ID_MAX + 8], buf[24];
+	int r;
+
+	sealed_name(name, id);
+	r = file_read(boxes, name, buf, sizeof(buf));
+	return r < 0 ? r : strtoll(buf, NULL, 10);
+}
+
+int record_note_sealed(int boxes, const char *id, int64_t bytes)
+{
+	char name[PRIV_ID_MAX + 8];
+
+	sealed_name(name, id);
+	_cleanup_close_ int fd = openat(boxes, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	/* always as long, so that no moment shows a part of two numbers */
+	return fd < 0 || dprintf(fd, "%020lld\n", (long long)bytes) < 0 ? -errno : 0;
+}
+
 int record_drop(int boxes, const char *id)
 {
+	char name[PRIV_ID_MAX + 8];
+
+	sealed_name(name, id);
+	(void)unlinkat(boxes, name, 0);
 	return renameat(boxes, id, boxes, SPARE) < 0 && errno != ENOENT ? -errno : 0;
 }
 

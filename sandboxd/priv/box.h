@@ -46,6 +46,9 @@ static inline uint32_t box_egress_uid(uint32_t block)
 int record_read(int boxes, const char *id, struct record *ret);
 int record_write(int boxes, const char *id, const struct record *b);
 int record_drop(int boxes, const char *id); /* one that is not there is no error */
+/* Beside the record: what its disk was charged, in bytes, when its last snapshot was taken; -ENOENT: none was. */
+int64_t record_sealed(int boxes, const char *id);
+int record_note_sealed(int boxes, const char *id, int64_t bytes);
 /* The shim named in b still runs, in this boot. */
 bool record_alive(const struct record *b, const char *boot);
 int box_boot_id(char boot[40]);

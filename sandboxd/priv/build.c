@@ -63,6 +63,11 @@ static int pair(int sv[2], struct fail *f)
 	return 0;
 }
 
+static const struct filter *filter_of(const struct builder *b)
+{
+	return b->shape->nvolumes > 1 ? &b->env->apart : &b->env->filter;
+}
+
 /* --- the first process: pid 1 of the sandbox ------------------------------------------------- */
 
 /* Even with every barrier in front of it gone, no further namespace can be made in here. */
@@ -111,7 +116,7 @@ static int first_become_init(struct builder *b, int proc, int sync, struct fail 
 	(void)fcntl(4, F_SETFD, FD_CLOEXEC);
 	if (close_range(5, ~0u, CLOSE_RANGE_CLOEXEC) < 0)
 		return fail_set(f, errno, "close descriptors");
-	r = drop_rights(DROP_INIT, &b->env->filter, f);
+	r = drop_rights(DROP_INIT, filter_of(b), f);
 	return r < 0 ? r : child_exec(prog, "sbx-init", NULL, NULL, NULL, f);
 }
 
@@ -202,7 +207,7 @@ static int worker_main(void *arg)
 	if (setns(b->first_pidfd, CLONE_NEWUSER | CLONE_NEWNS) < 0)
 		fail_set(&f, errno, "enter the guest's mount namespace");
 	else if (child_place_fds(&a->far, 1, &f) == 0 && close_range(4, ~0u, CLOSE_RANGE_CLOEXEC) == 0 &&
-		 drop_rights(DROP_WORKER, &b->env->filter, &f) == 0)
+		 drop_rights(DROP_WORKER, filter_of(b), &f) == 0)
 		child_exec(prog, "sbx-worker", "1001", "1001", "linux", &f);
 	b->fail = f;
 	_exit(1);

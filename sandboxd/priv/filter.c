@@ -97,6 +97,8 @@ static void rule_unshare(struct filter *p)
 
 static void rule_ioctl(struct filter *p)
 {
+	uint32_t sharing = p->apart ? ERRNO(EXDEV) : SECCOMP_RET_ALLOW;
+
 	load_arg(p, 1);
 	answer_if(p, BPF_JEQ, TIOCSTI, ERRNO(EPERM));
 	answer_if(p, BPF_JEQ, TIOCLINUX, ERRNO(EPERM));
@@ -105,9 +107,9 @@ static void rule_ioctl(struct filter *p)
 	answer_if(p, BPF_JEQ, TIOCCONS, ERRNO(EPERM));
 	/* Of btrfs' requests those that files of any file system know: a volume could otherwise get
 	 * subvolumes, which its limit does not reach. */
-	answer_if(p, BPF_JEQ, FICLONE, SECCOMP_RET_ALLOW);
-	answer_if(p, BPF_JEQ, FICLONERANGE, SECCOMP_RET_ALLOW);
-	answer_if(p, BPF_JEQ, FIDEDUPERANGE, SECCOMP_RET_ALLOW);
+	answer_if(p, BPF_JEQ, FICLONE, sharing);
+	answer_if(p, BPF_JEQ, FICLONERANGE, sharing);
+	answer_if(p, BPF_JEQ, FIDEDUPERANGE, sharing);
 	put(p, BPF_ALU | BPF_AND | BPF_K, 0xff00, 0, 0);
 	answer_if(p, BPF_JEQ, BTRFS_IOCTL_MAGIC << 8, ERRNO(ENOTTY));
 	answer(p, SECCOMP_RET_ALLOW);
@@ -201,9 +203,10 @@ struct range {
 	uint32_t from, action; /* up to the next range */
 };
 
-static size_t make_ranges(struct range r[CALLS_MAX])
+static size_t make_ranges(struct range r[CALLS_MAX], bool apart)
 {
 	static uint32_t actions[CALLS_MAX];
+	int copy = seccomp_syscall_resolve_name("copy_file_range");
 	size_t n = 0;
 
 	for (size_t i = 0; i < CALLS_MAX; i++)
@@ -213,6 +216,8 @@ static size_t make_ranges(struct range r[CALLS_MAX])
 		if (nr >= 0 && nr < CALLS_MAX)
 			actions[nr] = calls[i].action;
 	}
+	if (apart && copy >= 0 && copy < CALLS_MAX)
+		actions[copy] = ERRNO(EXDEV); /* it shares where it can; programs then read and write */
 	/* The last number is no call, so what lies past it is ENOSYS too. */
 	actions[CALLS_MAX - 1] = ERRNO(ENOSYS);
 	for (uint32_t i = 0; i < CALLS_MAX; i++)
@@ -238,12 +243,12 @@ static int search(struct filter *p, const struct range *r, size_t n)
 	return e == 0 ? search(p, r + half, n - half) : e;
 }
 
-int filter_compile(struct filter *ret, struct fail *f)
+int filter_compile(struct filter *ret, bool apart, struct fail *f)
 {
 	static struct range ranges[CALLS_MAX];
 	int r;
 
-	ret->len = 0;
+	*ret = (struct filter){ .apart = apart };
 	load(ret, offsetof(struct seccomp_data, arch));
 	put(ret, BPF_JMP | BPF_JEQ | BPF_K, seccomp_arch_native(), 1, 0);
 	answer(ret, SECCOMP_RET_KILL_PROCESS);
@@ -252,7 +257,7 @@ int filter_compile(struct filter *ret, struct fail *f)
 	answer_if(ret, BPF_JGE, X32_BIT, SECCOMP_RET_KILL_PROCESS);
 	r = add_rules(ret);
 	if (r == 0)
-		r = search(ret, ranges, make_ranges(ranges));
+		r = search(ret, ranges, make_ranges(ranges, apart));
 	if (r == 0 && ret->len > FILTER_MAX)
 		r = -E2BIG;
 	return r < 0 ? fail_set(f, r, "compile the system call filter") : 0;

@@ -7,15 +7,19 @@
 #include "sandboxd/priv/sys.h"
 
 #include <linux/filter.h>
+#include <stdbool.h>
 
 #define FILTER_MAX 1024
 
 struct filter {
+	bool apart; /* no file of one disk gets data of another by sharing them */
 	unsigned short len;
 	struct sock_filter code[FILTER_MAX];
 };
 
-int filter_compile(struct filter *ret, struct fail *f);
+/* apart: for sandboxes with several volumes. Where disks are parts of one file system, data that two of them share is
+ * charged to the first as long as the other holds it: a reader could use up the volume that he reads. */
+int filter_compile(struct filter *ret, bool apart, struct fail *f);
 /* no_new_privs, then the filter, on the calling process. */
 int filter_install(const struct filter *flt);
 

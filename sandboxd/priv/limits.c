@@ -4,7 +4,10 @@
  * and what is charged without being in the sandbox's tree. That changes as the sandbox overwrites
  * its files and as snapshots go: whenever much has been charged since the last time, the tree is
  * measured again. What is deleted is not uncharged while a snapshot holds it, so where little is
- * left any change is a reason, too. */
+ * left any change is a reason, too.
+ * Other things are charged and in no file: files that have lost their names, the rest of what is overwritten in
+ * part, tables. A guest can make any number of these; so what is added is at most what was charged when the last
+ * snapshot was taken, for no snapshot can hold more. */
 #include "sandboxd/priv/broker.h"
 
 #include "common/sys/mem.h"
@@ -55,12 +58,26 @@ static int measure_dead(const struct area_store *s, const char *id, int upper, i
 	return r;
 }
 
+/* At most so much of it is held by snapshots. */
+static int64_t most_held(const struct build_env *env, const char *id)
+{
+	int64_t most = record_sealed(env->boxes, id);
+	struct area_usage u;
+
+	if (most != -ENOENT)
+		return most < 0 ? 0 : most;
+	/* sealed by a broker that did not note it */
+	if (area_usage(&env->areas, id, &u) < 0 || record_note_sealed(env->boxes, id, u.used) < 0)
+		return 0;
+	return u.used;
+}
+
 void limit_work(const struct build_env *env, const struct work *w, struct work_result *ret)
 {
 	const struct area_store *s = &env->areas;
 	_cleanup_close_ int mnt = -1;
 	struct record box;
-	int64_t dead = 0, size;
+	int64_t dead = 0, most, size;
 	int r = record_read(env->boxes, w->id, &box);
 
 	if (r == 0)
@@ -71,7 +88,8 @@ void limit_work(const struct build_env *env, const struct work *w, struct work_r
 	size = box.disk_mb << 20;
 	if (upper < 0 || size <= 0 || measure_dead(s, w->id, upper, &dead) < 0)
 		return;
-	(void)s->provider->limit(s, w->id, size + dead + LIMIT_MARK);
+	most = most_held(env, w->id);
+	(void)s->provider->limit(s, w->id, size + (dead < most ? dead : most) + LIMIT_MARK);
 }
 
 /* --- in the broker ---------------------------------------------------------------------------- */

@@ -134,17 +134,28 @@ static int measure(const struct seal *s, int64_t *bytes)
 	return dir < 0 ? -errno : seal_measure(dir, bytes);
 }
 
+/* While it stands still: no snapshot will ever hold more of it than what is charged now, which later looks at its
+ * limit have to know (limits.c). */
+static void note_held(const struct seal *s)
+{
+	struct area_usage u;
+
+	if (area_usage(&s->env->areas, s->w->id, &u) == 0)
+		(void)record_note_sealed(s->env->boxes, s->w->id, u.used);
+}
+
 /* What only snapshots hold any more is not the sandbox's: it may use its whole size beside that. */
 static void raise_limit(const struct seal *s, int64_t alive)
 {
 	const struct area_store *a = &s->env->areas;
-	int64_t size = s->box.disk_mb << 20;
+	int64_t size = s->box.disk_mb << 20, most = record_sealed(s->env->boxes, s->w->id), held;
 	struct area_usage u;
 
 	if (size <= 0 || area_usage(a, s->w->id, &u) < 0)
 		return;
 	size += LIMIT_MARK;
-	(void)a->provider->limit(a, s->w->id, u.used > alive ? size + u.used - alive : size);
+	held = u.used > alive ? u.used - alive : 0;
+	(void)a->provider->limit(a, s->w->id, size + (held < most ? held : most < 0 ? 0 : most));
 }
 
 static int seal_at_once(struct seal *s, struct work_result *ret)
@@ -158,6 +169,8 @@ static int seal_at_once(struct seal *s, struct work_result *ret)
 		return r;
 	fault_point("seal-frozen");
 	r = a->provider->seal(a, s->w->id, s->layer, &ret->fail);
+	if (r == 0)
+		note_held(s);
 	thaw(s);
 	if (r < 0)
 		return r;
@@ -194,7 +207,7 @@ static int copy_into(struct seal *s, int upper, int to, struct work_result *ret)
 	if (r < 0)
 		return r;
 	fault_point("seal-frozen");
-	r = seal_copy(s->env, upper, to, &ret->fail);
+	r = seal_copy(s->env, upper, to, s->box.disk_mb, &ret->fail);
 	thaw(s);
 	if (r == 0 && syncfs(to) < 0)
 		r = fail_set(&ret->fail, errno, "sync the snapshot");

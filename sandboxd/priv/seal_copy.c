@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Copying a tree of changes, for disk providers that cannot snapshot. The names inside are a
  * guest's: each step goes from an open folder to one name in it and follows no link, and all of it
- * happens in a jail whose root is the copy. */
+ * happens in a jail whose root is the copy. Whatever a guest does with its disk, and whoever changes it meanwhile:
+ * the copy takes no more of the host's than that disk may hold. */
 #include "sandboxd/priv/works.h"
 
 #include "common/sys/core.h"
@@ -27,6 +28,8 @@
 
 #define DEPTH_MAX 2000
 #define CHUNK     (1 << 20)
+#define SLACK     ((int64_t)4 << 20)
+#define INODES_LEAST 32768 /* more than any provider's smallest disk has */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define MEMORY_MAX RLIM_INFINITY /* a sanitizer reserves terabytes */
 #else
@@ -43,10 +46,17 @@ struct link {
 struct copy {
 	int root; /* of the copy */
 	int depth;
+	int64_t bytes, inodes; /* that may still be made */
 	char path[PATH_MAX]; /* of the folder being copied, "" or with a final slash */
 	char *buf;           /* CHUNK */
 	struct link *links[BUCKETS];
 };
+
+static int take(int64_t *left, int64_t n)
+{
+	*left -= n;
+	return *left < 0 ? -EDQUOT : 0;
+}
 
 /* --- one file -------------------------------------------------------------------------------- */
 
@@ -56,6 +66,8 @@ static int copy_xattr(struct copy *c, int from, int to, const char *name)
 
 	if (n < 0)
 		return errno == ENODATA ? 0 : -errno;
+	if (take(&c->bytes, n) < 0)
+		return -EDQUOT;
 	return fsetxattr(to, name, c->buf, (size_t)n, 0) < 0 ? -errno : 0;
 }
 
@@ -100,6 +112,8 @@ static int copy_bytes(struct copy *c, int from, int to, off_t pos, off_t end)
 			n = pwrite(to, c->buf, (size_t)n, pos);
 		if (n <= 0)
 			return n < 0 ? -errno : 0; /* it has become shorter */
+		if (take(&c->bytes, n) < 0)
+			return -EDQUOT;
 		pos += n;
 	}
 	return 0;
@@ -149,12 +163,27 @@ static struct link **bucket(struct copy *c, ino_t ino)
 	return &c->links[(ino ^ ino >> 12) % BUCKETS];
 }
 
-/* 1: linked, 0: it has to be copied. A path that is too long for a link is copied again. */
+/* By its folder where the whole path is too long: that of a folder never is. */
+static int link_to(const struct copy *c, const char *path, int to, const char *name)
+{
+	const char *slash = strrchr(path, '/');
+	char folder[PATH_MAX];
+
+	if (linkat(c->root, path, to, name, 0) == 0)
+		return 0;
+	if (errno != ENAMETOOLONG || !slash || (size_t)(slash - path) >= sizeof(folder))
+		return -errno;
+	snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
+	_cleanup_close_ int dir = openat(c->root, folder, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return dir < 0 || linkat(dir, slash + 1, to, name, 0) < 0 ? -errno : 0;
+}
+
+/* 1: linked, 0: it has to be copied, the first time or because one can have no more names. */
 static int try_link(struct copy *c, int to, const char *name, ino_t ino)
 {
 	for (struct link *l = *bucket(c, ino); l; l = l->next)
 		if (l->ino == ino)
-			return linkat(c->root, l->path, to, name, 0) == 0 ? 1 : 0;
+			return link_to(c, l->path, to, name) == 0 ? 1 : 0;
 	return 0;
 }
 
@@ -231,11 +260,15 @@ static int copy_entry(struct copy *c, int from, int to, const char *name)
 
 	if (fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
-	if (S_ISDIR(st.st_mode))
-		return copy_subdir(c, from, to, name);
-	several = st.st_nlink > 1;
+	if (take(&c->bytes, (int64_t)strlen(name)) < 0)
+		return -EDQUOT;
+	several = st.st_nlink > 1 && !S_ISDIR(st.st_mode);
 	if (several && try_link(c, to, name, st.st_ino) == 1)
 		return 0;
+	if (take(&c->inodes, 1) < 0)
+		return -EDQUOT;
+	if (S_ISDIR(st.st_mode))
+		return copy_subdir(c, from, to, name);
 	if (S_ISREG(st.st_mode))
 		r = copy_file(c, from, to, name);
 	else if (S_ISLNK(st.st_mode))
@@ -266,7 +299,8 @@ static int copy_dir(struct copy *c, int from, int to)
 	return r;
 }
 
-static int copy_tree(int from, int to, struct fail *f)
+/* A little more than the disk has, for what a file system keeps where it counts nothing. */
+static int copy_tree(int from, int to, int64_t disk_mb, struct fail *f)
 {
 	struct copy *c = calloc(1, sizeof(*c));
 	struct stat st;
@@ -275,6 +309,8 @@ static int copy_tree(int from, int to, struct fail *f)
 	if (!c || !(c->buf = malloc(CHUNK)))
 		return fail_set(f, ENOMEM, "copy");
 	c->root = to;
+	c->bytes = (disk_mb << 20) + (disk_mb << 17) + SLACK;
+	c->inodes = disk_mb * 64 + INODES_LEAST;
 	r = fstat(from, &st) < 0 ? -errno : copy_dir(c, from, to);
 	if (r == 0)
 		r = copy_meta(c, from, to, &st);
@@ -320,7 +356,7 @@ static void use_all_descriptors(void)
 	(void)setrlimit(RLIMIT_NOFILE, &l);
 }
 
-static void jailed(const struct build_env *env, int from, int to, int out)
+static void jailed(const struct build_env *env, int from, int to, int64_t disk_mb, int out)
 {
 	int keep[3] = { fcntl(from, F_DUPFD, 32), fcntl(to, F_DUPFD, 32), fcntl(out, F_DUPFD, 32) };
 	struct fail f = { 0 };
@@ -334,13 +370,13 @@ static void jailed(const struct build_env *env, int from, int to, int out)
 		close_range(6, ~0u, 0);
 		keep[2] = 5;
 		if (give_up_rights(&env->filter, &f) == 0)
-			copy_tree(3, 4, &f);
+			copy_tree(3, 4, disk_mb, &f);
 	}
 	ssize_t n = write(keep[2], &f, sizeof(f));
 	_exit(n == sizeof(f) && !f.sys ? 0 : 1);
 }
 
-int seal_copy(const struct build_env *env, int from, int to, struct fail *f)
+int seal_copy(const struct build_env *env, int from, int to, int64_t disk_mb, struct fail *f)
 {
 	struct fail got = { 0 };
 	int p[2], status = 0;
@@ -351,7 +387,7 @@ int seal_copy(const struct build_env *env, int from, int to, struct fail *f)
 		return fail_set(f, errno, "make a pipe");
 	pid = fork();
 	if (pid == 0)
-		jailed(env, from, to, p[1]);
+		jailed(env, from, to, disk_mb, p[1]);
 	close(p[1]);
 	n = pid < 0 ? -1 : read(p[0], &got, sizeof(got));
 	close(p[0]);

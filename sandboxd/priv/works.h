@@ -34,8 +34,9 @@ void limit_work(const struct build_env *env, const struct work *w, struct work_r
 void volume_drop_work(const struct build_env *env, const struct work *w, struct work_result *ret);
 
 /* A tree of a sandbox's own changes, copied as it is: owners, modes, times, extended attributes,
- * hard links, holes, deletions. `from`: the tree; `to`: an empty folder. In a jail; seal_copy.c. */
-int seal_copy(const struct build_env *env, int from, int to, struct fail *f);
+ * hard links, holes, deletions. `from`: the tree; `to`: an empty folder. Not more than a
+ * disk of that size can hold. In a jail; seal_copy.c. */
+int seal_copy(const struct build_env *env, int from, int to, int64_t disk_mb, struct fail *f);
 /* Bytes on the disk of a tree that nobody changes; hard links count once. */
 int seal_measure(int dir, int64_t *bytes);
 

@@ -429,6 +429,45 @@ static void a_snapshot_does_not_use_up_the_disk(void **state)
 		drop_layer(next_layer - 1 - (uint32_t)i);
 }
 
+/* What a guest keeps without a name, or in pieces of what was larger, is charged and in no file, just as what only a
+ * snapshot holds: no reason for more than a snapshot can hold. */
+static void garbage_of_a_guest_raises_no_limit(void **state)
+{
+	struct box *b = new_box(&plain, 32);
+	int64_t bytes, size;
+
+	(void)state;
+	if (rig.rig.ops->disk_usage(rig.rig.backend, b->id, 0, &bytes, &size, NULL) < 0) {
+		box_free(b); /* a limit that is never set anew */
+		return;
+	}
+	uint32_t layer = snapshot_of(b, &bytes);
+	assert_output(b, "exec 3>x; rm x; dd if=/dev/urandom of=/proc/self/fd/3 bs=1M count=24 2>/dev/null; echo $?; "
+			 "exec 4>y; rm y; n=0; until dd if=/dev/urandom of=/proc/self/fd/4 bs=1M count=24 2>/dev/null; "
+			 "do n=$((n+1)); [ $n -lt 5 ] || { echo refused; break; }; sleep 0.5; done",
+		"0\nrefused\n");
+	box_free(b);
+	drop_layer(layer);
+}
+
+/* A file with many names, the first of which is too long to be named again. */
+static void a_snapshot_is_no_larger_than_the_disk(void **state)
+{
+	struct box *b = new_box(&plain, 32);
+	int64_t bytes;
+
+	(void)state;
+	assert_output(b, "d=$(printf '%0200d' 0); for i in 0 1 2 3 4 5 6 7 8 9 a b c d e f g h i j; do mkdir $d; "
+			 "cd $d; done; dd if=/dev/urandom of=$d bs=1M count=8 2>/dev/null; for i in 0 1 2 3 4 5 6 7; do "
+			 "ln $d $d$i; done; ls | grep -c .",
+		"9\n");
+	uint32_t layer = snapshot_of(b, &bytes);
+	if (bytes > 12 << 20)
+		fail_msg("a disk with 8 MiB in it made a snapshot of %lld bytes", (long long)bytes);
+	box_free(b);
+	drop_layer(layer);
+}
+
 static void a_suspended_sandbox_stays_so(void **state)
 {
 	struct box *b = new_box(&plain, 32);
@@ -547,6 +586,32 @@ static void readers_share_a_volume(void **state)
 	assert_output(b, "cat /elsewhere/f", "shared\n");
 	box_free(b);
 	drop_volume(7);
+}
+
+/* Who may only read a volume can give its data a place in another one, where the file system shares them: what the
+ * first one's writer then removes would go on being charged to him. */
+static void a_reader_keeps_no_data_of_a_volume_alive(void **state)
+{
+	struct backend_volume v[2] = { { .num = 11, .read_only = true, .path = "/a" }, { .num = 12, .path = "/b" } };
+	struct backend_spec like = { .disk_mb = 32, .chain = &plain, .volumes = v, .nvolumes = 2 };
+
+	(void)state;
+	make_volume(11, 50);
+	make_volume(12, 50);
+	struct box *b = box_with(11, "/a", false);
+	assert_output(b, "dd if=/dev/urandom of=/a/f bs=1M count=30 2>/dev/null; sync; echo $?", "0\n");
+	box_free(b);
+	b = box_like(&rig.rig, &like);
+	assert_output(b, "cp --reflink=always /a/f /b/f 2>/dev/null || cp /a/f /b/f; sync; cmp /a/f /b/f && echo same",
+		"same\n");
+	box_free(b);
+	b = box_with(11, "/a", false);
+	assert_output(b, "rm /a/f; n=0; until dd if=/dev/urandom of=/a/g bs=1M count=40 2>/dev/null; do n=$((n+1)); "
+			 "[ $n -lt 20 ] || { echo full; break; }; sync; sleep 0.5; done; echo done",
+		"done\n");
+	box_free(b);
+	drop_volume(11);
+	drop_volume(12);
 }
 
 static void a_link_in_the_way_of_a_volume_refuses_the_create(void **state)
@@ -802,10 +867,13 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(snapshots_of_forks_form_a_chain),
 	cmocka_unit_test(a_snapshot_does_not_use_up_the_disk),
 	cmocka_unit_test(a_disk_that_was_full_when_its_snapshot_was_taken_can_be_emptied),
+	cmocka_unit_test(garbage_of_a_guest_raises_no_limit),
+	cmocka_unit_test(a_snapshot_is_no_larger_than_the_disk),
 	cmocka_unit_test(a_suspended_sandbox_stays_so),
 	cmocka_unit_test(a_volume_outlives_its_sandboxes),
 	cmocka_unit_test(read_only_holds_against_guest_root),
 	cmocka_unit_test(readers_share_a_volume),
+	cmocka_unit_test(a_reader_keeps_no_data_of_a_volume_alive),
 	cmocka_unit_test(a_link_in_the_way_of_a_volume_refuses_the_create),
 	cmocka_unit_test(a_new_broker_knows_the_disks_of_running_sandboxes),
 	cmocka_unit_test(a_snapshot_that_is_cut_short_leaves_nothing),
