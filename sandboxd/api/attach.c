@@ -200,6 +200,10 @@ int handle_process_attach(struct call *c, struct err *e)
 	if (upgrade_check(c, PROTOCOL, e) < 0 || call_sandbox(c, &s, e) < 0 ||
 		proc_find(s, call_param(c, "pid"), &a->p, e) < 0)
 		return -1;
+	if (proc_output_open(a->p, e) < 0) {
+		proc_unref(a->p);
+		return -1;
+	}
 	a->use = call_use(c);
 	a->held = sandbox_hold(s, a->use);
 	a->s = steal(s);

@@ -240,7 +240,7 @@ int handle_process_bytes(struct call *c, struct err *e)
 		return -1;
 	struct sandbox *held = s; /* answer() may hand our reference on */
 	sandbox_ref(held);
-	if (proc_find(s, call_param(c, "pid"), &p, e) == 0)
+	if (proc_find(s, call_param(c, "pid"), &p, e) == 0 && proc_output_open(p, e) == 0)
 		ret = answer(c, &s, p, stream, &r, follow && !strcmp(follow, "1"), e);
 	proc_unref(p);
 	sandbox_unref(held);

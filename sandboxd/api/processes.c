@@ -222,7 +222,7 @@ int handle_process_output(struct call *c, struct err *e)
 	_cleanup_(proc_unref_p) struct proc *p = NULL;
 	struct http_source src = { NULL, follow_read, follow_done };
 
-	if (find(c, &s, &p, e) < 0)
+	if (find(c, &s, &p, e) < 0 || proc_output_open(p, e) < 0)
 		return -1;
 	src.arg = follow_new(c, s, p);
 	if (!src.arg)

@@ -141,8 +141,10 @@ static bool clean_up(struct sandbox *s, bool destroy, bool again)
 		log_error("what is left of a sandbox could not be removed, and is tried again"
 			  " id=%s reason=\"%s\"",
 			s->id, e.msg);
-	if (!again)
+	if (!again) {
 		lifetime_free_guest(s);
+		proc_retire(s);
+	}
 	/* A backend may know by what lies in the run folder whom it has to end. */
 	if (ended && done) {
 		sandbox_drop_chain(s);

@@ -72,6 +72,15 @@ void proc_unref(struct proc *p)
 		proc_free(p);
 }
 
+static size_t argv_size(char *const *argv)
+{
+	size_t n = sizeof(*argv);
+
+	for (; argv && *argv; argv++)
+		n += sizeof(*argv) + strlen(*argv) + 1;
+	return n;
+}
+
 bool proc_insert(struct proc *p)
 {
 	struct sandbox *s = p->sandbox;
@@ -79,6 +88,8 @@ bool proc_insert(struct proc *p)
 	HASH_ADD(hh, s->procs, num, sizeof(p->num), p);
 	if (!p->hh.tbl)
 		return false;
+	p->argv_bytes = argv_size(p->argv);
+	s->argv_live += p->argv_bytes;
 	p->refs++;
 	p->listed = true;
 	return true;
@@ -89,6 +100,7 @@ void proc_remove(struct proc *p)
 	if (!p->listed)
 		return;
 	HASH_DEL(p->sandbox->procs, p);
+	*(p->state == PROC_EXITED ? &p->sandbox->argv_kept : &p->sandbox->argv_live) -= p->argv_bytes;
 	p->listed = false;
 	p->refs--;
 }
@@ -223,6 +235,8 @@ void proc_mark_exited(struct proc *p, int code, int64_t ended_ns)
 	struct sandbox *s = p->sandbox;
 
 	p->state = PROC_EXITED;
+	s->argv_live -= p->argv_bytes;
+	s->argv_kept += p->argv_bytes;
 	p->exit_code = p->timed_out ? PROC_EXIT_LOST : code;
 	p->ended_ns = ended_ns;
 	p->stdin_closed = true;
@@ -280,7 +294,8 @@ static void finish(struct proc *p)
 	if ((int64_t)h.ended_ns < p->started_ns || (int64_t)h.ended_ns > now)
 		h.ended_ns = (uint64_t)now;
 	pthread_mutex_lock(&s->lock);
-	if (p->state != PROC_EXITED) {
+	/* One whose start has failed meanwhile is in no table and in no count. */
+	if (p->state != PROC_EXITED && p->listed) {
 		proc_mark_exited(p, h.exit_code, (int64_t)h.ended_ns);
 		log = p->start_logged;
 	}

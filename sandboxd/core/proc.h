@@ -81,6 +81,9 @@ bool proc_reader_skip(struct proc_reader *r, uint64_t bytes);
 void proc_reader_kick(struct proc_reader *r); /* from another thread: ends a wait, now and later */
 bool proc_reader_stopped(struct proc_reader *r); /* was it kicked? */
 
+/* Before anything is read, so that no descriptor left is not taken for no output; unavailable. Holds for as
+ * long as the caller's reference. */
+int proc_output_open(struct proc *p, struct err *e);
 /* Bytes there now of one stream (0, 1) or both (2); *ret_end: there will be no more. */
 uint64_t proc_output_size(struct proc *p, int stream, bool *ret_end);
 /* Raw bytes of one stream (0 stdout, 1 stderr) at an offset: what is there now (0: none), *ret_end:
@@ -97,6 +100,8 @@ extern const struct guest_watch proc_watch; /* arg: struct sandbox * */
  * guest_connect, so that no exit falls between. */
 int proc_restore(struct sandbox *s, bool alive, struct err *e);
 void proc_sandbox_ended(struct sandbox *s); /* lock held: everything running becomes 137 */
+/* Of too many exited ones the oldest lose output, then record. No lock held. */
+void proc_retire(struct sandbox *s);
 /* Drops the table; files stay. For a record that is forgotten, and at the end of the server. */
 void proc_free_all(struct sandbox *s);
 

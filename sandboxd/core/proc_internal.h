@@ -19,6 +19,7 @@ struct proc {
 	bool tty;
 	char *name;         /* NULL: none */
 	char **argv;        /* NULL-terminated */
+	size_t argv_bytes;  /* that it takes */
 	int64_t started_ns; /* CLOCK_REALTIME */
 
 	/* under the sandbox's lock */
@@ -79,8 +80,8 @@ int proc_spool(struct proc *p);
 void proc_log_started(struct proc *p, const struct process_body *body);
 void proc_log_exited(struct proc *p);
 
-/* proc_keep.c: the oldest exited ones lose output, then record. No lock held. */
-void proc_retire(struct sandbox *s);
+/* proc_keep.c: no lock held */
+bool proc_too_heavy(struct sandbox *s); /* exited ones have arguments beyond what is kept */
 
 /* proc_start.c: proc_start with a choice of what happens to standard input behind body->stdin. */
 int proc_launch(struct sandbox *s, const struct process_body *body, bool stdin_open,

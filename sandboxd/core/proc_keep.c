@@ -14,21 +14,26 @@
 
 #define KEEP_OUTPUT  1024
 #define KEEP_RECORDS 4096
+#define KEEP_ARGV    (4u << 20) /* bytes of the arguments in these */
 #define BATCH        128
 
-/* Collects exited processes that nobody reads, oldest first; a reference for each. */
-static size_t collect(struct sandbox *s, unsigned keep, bool with_output, struct proc *out[BATCH])
+/* Collects exited processes that nobody reads, oldest first, until no more than `keep` are left, whose
+ * arguments take `bytes` at most; a reference for each. */
+static size_t collect(struct sandbox *s, unsigned keep, size_t bytes, bool with_output,
+	struct proc *out[BATCH])
 {
-	unsigned exited, i = 0;
-	size_t n = 0;
+	unsigned left;
+	size_t heavy, n = 0;
 
 	pthread_mutex_lock(&s->lock);
-	exited = HASH_COUNT(s->procs) - s->running_procs;
-	for (struct proc *p = s->procs; p && exited > keep && i < exited - keep && n < BATCH;
+	left = HASH_COUNT(s->procs) - s->running_procs;
+	heavy = s->argv_kept;
+	for (struct proc *p = s->procs; p && (left > keep || heavy > bytes) && n < BATCH;
 		p = p->hh.next) {
 		if (p->state != PROC_EXITED)
 			continue;
-		i++;
+		left--;
+		heavy -= p->argv_bytes;
 		if (p->refs > 1 || (with_output && p->output_lost))
 			continue;
 		p->refs++;
@@ -61,14 +66,27 @@ static void lose_record(struct proc *p)
 	proc_unref(p);
 }
 
+bool proc_too_heavy(struct sandbox *s)
+{
+	bool heavy;
+
+	pthread_mutex_lock(&s->lock);
+	heavy = s->argv_kept > KEEP_ARGV;
+	pthread_mutex_unlock(&s->lock);
+	return heavy;
+}
+
 void proc_retire(struct sandbox *s)
 {
 	struct proc *p[BATCH];
-	size_t n = collect(s, KEEP_RECORDS, false, p);
+	size_t n;
 
-	for (size_t i = 0; i < n; i++)
-		lose_record(p[i]);
-	n = collect(s, KEEP_OUTPUT, true, p);
+	do {
+		n = collect(s, KEEP_RECORDS, KEEP_ARGV, false, p);
+		for (size_t i = 0; i < n; i++)
+			lose_record(p[i]);
+	} while (n == BATCH);
+	n = collect(s, KEEP_OUTPUT, SIZE_MAX, true, p);
 	for (size_t i = 0; i < n; i++)
 		lose_output(p[i]);
 }

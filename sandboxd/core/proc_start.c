@@ -11,6 +11,7 @@
 
 #define CWD_DEFAULT  "/sandbox/home"
 #define RETIRE_EVERY 64 /* starts between two looks at what is kept too long */
+#define ARGV_MOST    (16u << 20) /* bytes of the arguments of all that run */
 
 static int check_name(const struct sandbox *s, const char *name, struct err *e)
 {
@@ -78,6 +79,12 @@ static int enlist(struct proc *p, struct err *e)
 		r = err_set(e, ERR_CONFLICT, "this sandbox has used up its process numbers");
 	else if (!proc_insert(p))
 		r = err_oom(e);
+	if (r == 0 && s->argv_live > ARGV_MOST) {
+		proc_remove(p);
+		r = err_set(e, ERR_CONFLICT,
+			"the arguments of this sandbox's processes take more than %u MiB",
+			ARGV_MOST >> 20);
+	}
 	if (r == 0) {
 		s->next_num++;
 		s->running_procs++;
@@ -175,7 +182,7 @@ int proc_launch(struct sandbox *s, const struct process_body *body, bool stdin_o
 		return -1;
 	}
 	announce(p, body);
-	if (p->num % RETIRE_EVERY == 0)
+	if (p->num % RETIRE_EVERY == 0 || proc_too_heavy(s))
 		proc_retire(s);
 	*ret = p;
 	return 0;

@@ -115,6 +115,7 @@ struct sandbox {
 	struct proc *procs;        /* uthash by number; owned by proc.c */
 	uint32_t next_num;
 	unsigned running_procs;
+	size_t argv_live, argv_kept; /* bytes of the arguments of running ones, of exited ones */
 	struct export *metrics_export; /* NULL: none */
 	struct metrics *metrics;   /* NULL until the first sample */
 	char *text;                /* sandbox_json as text when text_version == version; else stale */

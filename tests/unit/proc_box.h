@@ -51,7 +51,8 @@ static inline void box_free(struct box *b)
 }
 
 /* A process as it stands when its start has been answered; the table's reference only. */
-static inline struct proc *box_proc(struct box *b, const char *name, bool tty)
+static inline struct proc *box_proc_of(
+	struct box *b, const char *name, bool tty, const char *arg)
 {
 	struct proc *p = proc_new(&b->s);
 
@@ -61,7 +62,7 @@ static inline struct proc *box_proc(struct box *b, const char *name, bool tty)
 	p->name = name ? strdup(name) : NULL;
 	p->argv = calloc(3, sizeof(char *));
 	p->argv[0] = strdup("prog");
-	p->argv[1] = strdup("an \"argument\"\n");
+	p->argv[1] = strdup(arg);
 	p->started_ns = 1700000000000000000;
 	p->state = PROC_RUNNING;
 	p->start_logged = true;
@@ -72,6 +73,11 @@ static inline struct proc *box_proc(struct box *b, const char *name, bool tty)
 	pthread_mutex_unlock(&b->s.lock);
 	proc_unref(p);
 	return p;
+}
+
+static inline struct proc *box_proc(struct box *b, const char *name, bool tty)
+{
+	return box_proc_of(b, name, tty, "an \"argument\"\n");
 }
 
 /* The shim's side. */

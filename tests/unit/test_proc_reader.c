@@ -5,6 +5,8 @@
 
 #include "common/json/json.h"
 
+#include <sys/resource.h>
+
 static struct proc *exited(struct box *b, struct proc *p)
 {
 	proc_watch.exited(&b->s, p->num);
@@ -298,6 +300,38 @@ static void a_sandbox_that_ends_gives_137_and_keeps_what_was_written(void **stat
 	box_free(b);
 }
 
+/* An output that cannot be opened is not one without a byte. */
+static void no_descriptor_left_is_said_before_anything_is_read(void **state)
+{
+	struct box *b = box_new();
+	struct proc *p = box_proc(b, NULL, false);
+	struct hand w = hand_open(b, p);
+	struct rlimit was, none;
+	struct err e = ERR_NULL;
+	int lowest;
+
+	(void)state;
+	hand_put(&w, 0, "abc", 3);
+	hand_exit(&w, 0);
+	exited(b, p);
+	proc_ref(p);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+	lowest = dup(STDOUT_FILENO);
+	assert_true(lowest >= 0);
+	close(lowest);
+	none = (struct rlimit){ (rlim_t)lowest, was.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	assert_int_equal(proc_output_open(p, &e), -1);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+	assert_int_equal(e.code, ERR_UNAVAILABLE);
+	assert_int_equal(proc_output_open(p, &e), 0);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0); /* it stays open */
+	assert_reads(p, 64, "[oabc].", 0);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+	proc_unref(p);
+	box_free(b);
+}
+
 static void bytes_are_read_at_any_offset(void **state)
 {
 	struct box *b = box_new();
@@ -388,6 +422,7 @@ int main(void)
 		cmocka_unit_test(a_file_cut_short_reads_as_zeros),
 		cmocka_unit_test(the_rest_follows_when_the_order_table_is_full),
 		cmocka_unit_test(a_sandbox_that_ends_gives_137_and_keeps_what_was_written),
+		cmocka_unit_test(no_descriptor_left_is_said_before_anything_is_read),
 		cmocka_unit_test(bytes_are_read_at_any_offset),
 		cmocka_unit_test(a_result_reads_the_same_from_every_position),
 	};

@@ -313,6 +313,63 @@ static void of_many_exited_the_oldest_lose_their_output_first(void **state)
 	box_free(b);
 }
 
+/* What starts take from the server's memory has an end, however long their arguments are. */
+static void of_long_arguments_the_oldest_records_go(void **state)
+{
+	enum { SIZE = 256 * 1024, STARTS = 300, MOST = 4 << 20 };
+	struct box *b = box_new();
+	char *arg = malloc(SIZE + 1);
+
+	(void)state;
+	assert_non_null(arg);
+	memset(arg, 'a', SIZE);
+	arg[SIZE] = '\0';
+	for (unsigned i = 1; i <= STARTS; i++) {
+		struct proc *p = box_proc_of(b, NULL, false, i == 1 ? "short" : arg);
+		struct hand w = hand_open(b, p);
+		if (i == 1) {
+			close(w.fd);
+			continue; /* the first still runs */
+		}
+		hand_exit(&w, 0);
+		proc_watch.exited(&b->s, p->num);
+		assert_true(proc_too_heavy(&b->s) == (b->s.argv_kept > MOST));
+		if (proc_too_heavy(&b->s))
+			proc_retire(&b->s);
+		assert_true(b->s.argv_kept <= MOST);
+	}
+	assert_non_null(proc_by_num(&b->s, 1));
+	for (unsigned i = STARTS - 14; i <= STARTS; i++)
+		assert_non_null(proc_by_num(&b->s, i));
+	assert_null(proc_by_num(&b->s, STARTS - 16));
+	assert_int_equal(b->s.running_procs, 1);
+	assert_true(b->s.argv_live < 100);
+	proc_free_all(&b->s);
+	assert_int_equal(b->s.argv_live + b->s.argv_kept, 0);
+	free(arg);
+	box_free(b);
+}
+
+static void a_start_beyond_the_room_for_arguments_is_refused(void **state)
+{
+	static char *argv[] = { T("true"), NULL };
+	const struct process_body body = { .argv = { argv, 1 } };
+	struct box *b = box_new();
+	struct err e = ERR_NULL;
+	struct proc *p = NULL;
+
+	(void)state;
+	b->s.argv_live = 16 << 20;
+	assert_int_equal(proc_start(&b->s, &body, &p, &e), -1);
+	assert_int_equal(e.code, ERR_CONFLICT);
+	assert_non_null(strstr(e.msg, "arguments"));
+	assert_int_equal(b->s.argv_live, 16 << 20);
+	assert_int_equal(b->s.running_procs, 0);
+	assert_int_equal(b->s.next_num, 1);
+	assert_null(b->s.procs);
+	box_free(b);
+}
+
 /* Frames: every call as a word in the log. */
 struct frame_log {
 	char text[256];
@@ -400,6 +457,8 @@ int main(void)
 		cmocka_unit_test_prestate(records_come_back_from_the_files, &alive),
 		cmocka_unit_test(a_record_longer_than_a_page_comes_back),
 		cmocka_unit_test(of_many_exited_the_oldest_lose_their_output_first),
+		cmocka_unit_test(of_long_arguments_the_oldest_records_go),
+		cmocka_unit_test(a_start_beyond_the_room_for_arguments_is_refused),
 		cmocka_unit_test(frames_are_the_same_however_they_are_cut),
 		cmocka_unit_test(an_oversize_frame_ends_the_stream_by_its_head),
 	};
