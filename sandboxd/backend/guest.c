@@ -46,12 +46,19 @@ static int set_ended(struct err *e)
 	return err_set(e, ERR_CONFLICT, "sandbox has ended");
 }
 
+static int set_short(struct err *e)
+{
+	return err_set(e, ERR_UNAVAILABLE, "the server has no descriptor or memory left for this");
+}
+
 /* What a broken or silent connection means; every cause ends the call, none is retried, because the
- * shim may have done it already. */
+ * shim may have done it already. What we are short of says nothing about the sandbox. */
 static int set_broken(struct err *e, int r)
 {
 	if (r == -ETIMEDOUT)
 		return err_set_sys(e, ERR_UNAVAILABLE, ETIMEDOUT, "the sandbox does not answer");
+	if (r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -ENOBUFS)
+		return set_short(e);
 	return set_ended(e);
 }
 
@@ -514,7 +521,9 @@ int guest_dial(struct guest *g, uint16_t port, int *ret_fd, struct err *e)
 
 	if (call(g, &q, &a, &fd, e) < 0)
 		return -1;
-	if (a.value < 0 || fd < 0)
+	if (a.value >= 0 && fd < 0)
+		return set_short(e); /* it was lost on its way */
+	if (a.value < 0)
 		return err_set_sys(e, ERR_NOT_FOUND, a.value > -4096 ? (int)-a.value : EPROTO,
 			"nothing listens on port %u in the sandbox", port);
 	*ret_fd = steal_fd(&fd);

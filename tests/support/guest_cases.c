@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -721,6 +722,40 @@ static void a_port_inside_can_be_reached(void **state)
 	box_free(b);
 }
 
+/* What the front is short of says nothing about the sandbox, which goes on. */
+static void no_descriptor_left_is_no_end_of_the_sandbox(void **state)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	_cleanup_close_ int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct err files = ERR_NULL, dial = ERR_NULL;
+	socklen_t len = sizeof(a);
+	struct rlimit was, none;
+	int got = -1, lowest, r[2];
+	WITH_BOX(b);
+
+	assert_int_equal(bind(l, (struct sockaddr *)&a, sizeof(a)), 0);
+	assert_int_equal(listen(l, 1), 0);
+	assert_int_equal(getsockname(l, (struct sockaddr *)&a, &len), 0);
+	assert_int_equal(guest_signal(b->guest, 1, SIGTERM, false, NULL), 0); /* leaves a connection */
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+	lowest = dup(l);
+	assert_true(lowest >= 0);
+	close(lowest);
+	none = (struct rlimit){ (rlim_t)lowest, was.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	r[0] = guest_files_connect(b->guest, &got, &files);
+	r[1] = b->rig->isolated ? -1 : guest_dial(b->guest, ntohs(a.sin_port), &got, &dial);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+	assert_int_equal(r[0], -1);
+	assert_int_equal(files.code, ERR_UNAVAILABLE);
+	assert_int_equal(r[1], -1);
+	if (!b->rig->isolated)
+		assert_int_equal(dial.code, ERR_UNAVAILABLE);
+	assert_int_equal(guest_files_connect(b->guest, &got, &files), 0);
+	close(got);
+	box_free(b);
+}
+
 int guest_cases_run(struct guest_rig *r, const char *name)
 {
 	const struct CMUnitTest tests[] = {
@@ -758,6 +793,7 @@ int guest_cases_run(struct guest_rig *r, const char *name)
 		T(many_threads_run_at_once),
 		T(a_writer_of_single_bytes_does_not_flood),
 		T(a_port_inside_can_be_reached),
+		T(no_descriptor_left_is_no_end_of_the_sandbox),
 	};
 
 	cmocka_set_test_filter(getenv("T"));
