@@ -9,6 +9,7 @@
 #include "sbxfs/treefs.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,6 +134,25 @@ const char *link_inside(struct mount *m, const char *box, const char *target)
 	return !rest ? target : *rest ? rest : "/";
 }
 
+#define NAP_MS 250 /* not longer is waited for the kernel to move a directory */
+
+/* The kernel climbs from where it has the link, so a text that climbs is only told while that is where we have it.
+ * ESTALE makes the kernel look everything up once more, and be told. */
+static int confined(struct req *q, struct inode *i, const char *target, char *out, size_t size)
+{
+	enum links_mode mode = q->m->opt.links;
+	uint64_t astray, now = now_ms();
+	int depth = link_depth(q->m, i, &astray);
+
+	if (!astray || mode == LINKS_EXACT || is_tame(target, 0))
+		return link_text(mode, depth, target, out, size);
+	if (astray > now + NAP_MS)
+		return refuse(q, ESTALE, "this link, or a directory above it, has been moved away");
+	(void)poll(NULL, 0, (int)(astray - now) + 1);
+	depth = link_depth(q->m, i, &astray);
+	return astray ? -ESTALE : link_text(mode, depth, target, out, size);
+}
+
 void tree_readlink(struct req *q, struct inode *i)
 {
 	_cleanup_attr_ struct tree_attr a = { .target = NULL };
@@ -142,7 +162,7 @@ void tree_readlink(struct req *q, struct inode *i)
 	if (rc == 0 && !a.target)
 		rc = -EINVAL;
 	if (rc == 0)
-		rc = link_text(q->m->opt.links, link_depth(q->m, i), a.target, out, sizeof(out));
+		rc = confined(q, i, a.target, out, sizeof(out));
 	if (rc == -EPERM)
 		rc = refuse(q, EPERM, "this link leads out of the sandbox and is not followed");
 	if (rc == 0 && strlen(out) >= GUEST_PATH_MAX)

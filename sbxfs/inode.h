@@ -58,6 +58,8 @@ struct inode {
 	struct link *links;         /* guest tree: names by which it was seen, newest first */
 	const struct inode *was_in; /* only compared: where its last name was, when another has that */
 	char *was_name;
+	uint64_t astray_ms;         /* until when the kernel may have it where no name of it is; LINK_ASTRAY: until it
+				       looks it up; 0: it has not */
 	struct trust trust;         /* of the attributes */
 	struct dir_watch watch;
 
@@ -141,7 +143,11 @@ int link_path(struct mount *m, struct inode *i, const char *name, char *out, siz
 /* The newest name, or the last that was; false: never had one. *ret_dir may be compared, not used. */
 bool link_last(struct mount *m, const struct inode *i, const struct inode **ret_dir, char out[256]);
 /* Path elements from the guest's root to the directory that holds `i`, the fewest that any of its
- * names gives; -1: unknown. */
-int link_depth(struct mount *m, struct inode *i);
+ * names gives; -1: unknown. The kernel counts from where it has seen the directory, and a shell may stand in one
+ * that a guest has moved away: *ret_astray (may be NULL) says until when that may be elsewhere, 0: it is not. */
+#define LINK_ASTRAY UINT64_MAX
+int link_depth(struct mount *m, struct inode *i, uint64_t *ret_astray);
+/* The kernel is being told of a name of it, and moves a directory there. */
+void link_told(struct mount *m, struct inode *i);
 
 #endif

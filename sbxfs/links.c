@@ -46,11 +46,97 @@ void link_drop(struct inodes *t, struct link *l)
 	free(l);
 }
 
+static bool is_top(const struct inode *i)
+{
+	return (i->node->id == N_FS || i->node->id == N_SNAP_FS) && !i->is_tree;
+}
+
+/* Lock held. What goes astray on the way up is added to *astray. */
+static int depth_up(const struct inode *i, int *steps, int limit, uint64_t *astray)
+{
+	int best = -1;
+
+	if (is_top(i))
+		return 0;
+	if (limit <= 0)
+		return -1;
+	if (*astray < i->astray_ms)
+		*astray = i->astray_ms;
+	for (const struct link *l = i->links; l; l = l->next) {
+		int d;
+
+		if (--*steps < 0)
+			return -1;
+		d = depth_up(l->parent, steps, limit - 1, astray);
+		if (d >= 0 && (best < 0 || d + 1 < best))
+			best = d + 1;
+	}
+	return best;
+}
+
+static int depth_of(const struct inode *i, uint64_t *astray)
+{
+	int steps = STEPS_MAX, d = depth_up(i, &steps, DEPTH_MAX, astray);
+
+	if (steps < 0)
+		return -1;
+	return d > 0 ? d - 1 : d;
+}
+
 static void drop_with_ref(struct inodes *t, struct link *l)
 {
 	/* The parent is in use by the caller's request, so that nothing is freed here. */
 	l->parent->refs--;
 	link_drop(t, l);
+}
+
+#define ASTRAY_MS 2000 /* a walk of the kernel's from one element to the next */
+#define TOLD_MS   200  /* an answer of ours on its way through it */
+
+static mode_t kind_of(struct inode *i)
+{
+	mode_t mode;
+
+	pthread_mutex_lock(&i->tree_lock);
+	mode = i->known.st_mode & S_IFMT;
+	pthread_mutex_unlock(&i->tree_lock);
+	return mode;
+}
+
+/* Drops a name that the kernel itself did not take away: who stands in the directory is still where it was, and
+ * so is who has just looked up a link there. Until `until_ms` the kernel may use a link by that name. */
+static void drop_behind(struct inodes *t, struct link *l, uint64_t until_ms)
+{
+	struct inode *i = l->child;
+	uint64_t none = 0, at = 0;
+	mode_t kind = i->is_tree && i->nlookup ? kind_of(i) : 0;
+	int before = S_ISLNK(kind) ? depth_of(i, &none) : 0, after;
+
+	drop_with_ref(t, l);
+	if (S_ISDIR(kind))
+		at = LINK_ASTRAY;
+	else if (S_ISLNK(kind) && ((after = depth_of(i, &none)) > before || after < 0))
+		at = until_ms + ASTRAY_MS;
+	if (i->astray_ms < at)
+		i->astray_ms = at;
+}
+
+void link_told(struct mount *m, struct inode *i)
+{
+	pthread_mutex_lock(&m->inodes->lock);
+	if (i->astray_ms == LINK_ASTRAY)
+		i->astray_ms = now_ms() + TOLD_MS;
+	pthread_mutex_unlock(&m->inodes->lock);
+}
+
+/* How long the kernel may still believe a name. */
+static uint64_t believed_until(const struct mount *m, const struct link *l)
+{
+	uint64_t now = now_ms();
+
+	if (m->opt.cache == CACHE_FIXED)
+		return now + (uint64_t)(m->opt.cache_secs * 1000);
+	return l->trust.believed_ms > now ? l->trust.believed_ms : now;
 }
 
 static void trim(struct inodes *t, struct inode *child)
@@ -64,7 +150,7 @@ static void trim(struct inodes *t, struct inode *child)
 			/* Nobody would tell of it any more. */
 			if (l->trust.believed_ms > now_ms())
 				notify_entry(t->m, inode_nodeid(t->m, l->parent), l->name);
-			drop_with_ref(t, l);
+			drop_behind(t, l, believed_until(t->m, l));
 			return;
 		}
 	}
@@ -126,7 +212,7 @@ static int add_locked(struct inodes *t, struct inode *parent, const char *name, 
 		return -ELOOP;
 	if (l) {
 		remember(l);
-		drop_with_ref(t, l);
+		drop_behind(t, l, now_ms());
 	}
 	l = calloc(1, sizeof(*l));
 	if (!l)
@@ -165,7 +251,7 @@ void link_remove(struct mount *m, struct inode *parent, const char *name)
 	pthread_mutex_lock(&m->inodes->lock);
 	l = link_at(m->inodes, parent, name);
 	if (l)
-		drop_with_ref(m->inodes, l);
+		drop_behind(m->inodes, l, now_ms());
 	pthread_mutex_unlock(&m->inodes->lock);
 }
 
@@ -222,11 +308,6 @@ struct inode *link_find(struct mount *m, struct inode *parent, const char *name)
 	return i;
 }
 
-static bool is_top(const struct inode *i)
-{
-	return (i->node->id == N_FS || i->node->id == N_SNAP_FS) && !i->is_tree;
-}
-
 struct inode *link_parent(struct mount *m, struct inode *i)
 {
 	struct inode *above = NULL;
@@ -278,34 +359,15 @@ int link_path(struct mount *m, struct inode *i, const char *name, char *out, siz
 	return 0;
 }
 
-static int depth_up(const struct inode *i, int *steps, int limit)
+int link_depth(struct mount *m, struct inode *i, uint64_t *ret_astray)
 {
-	int best = -1;
-
-	if (is_top(i))
-		return 0;
-	if (limit <= 0)
-		return -1;
-	for (const struct link *l = i->links; l; l = l->next) {
-		int d;
-
-		if (--*steps < 0)
-			return -1;
-		d = depth_up(l->parent, steps, limit - 1);
-		if (d >= 0 && (best < 0 || d + 1 < best))
-			best = d + 1;
-	}
-	return best;
-}
-
-int link_depth(struct mount *m, struct inode *i)
-{
-	int steps = STEPS_MAX, d;
+	uint64_t astray = 0;
+	int d;
 
 	pthread_mutex_lock(&m->inodes->lock);
-	d = depth_up(i, &steps, DEPTH_MAX);
+	d = depth_of(i, &astray);
 	pthread_mutex_unlock(&m->inodes->lock);
-	if (steps < 0)
-		return -1;
-	return d > 0 ? d - 1 : d;
+	if (ret_astray)
+		*ret_astray = astray > now_ms() ? astray : 0;
+	return d;
 }

@@ -83,7 +83,7 @@ void tree_shown(struct req *q, struct inode *i, struct tree_attr *a)
 	char text[GUEST_PATH_MAX * 2];
 
 	/* lstat tells the length of what readlink gives. */
-	if (a->target && link_text(q->m->opt.links, link_depth(q->m, i), a->target, text,
+	if (a->target && link_text(q->m->opt.links, link_depth(q->m, i, NULL), a->target, text,
 				 sizeof(text)) == 0)
 		a->st.st_size = (off_t)strlen(text);
 	pthread_mutex_lock(&i->tree_lock);
@@ -232,6 +232,7 @@ static void reply_for(struct req *q, struct inode *dir, const char *name, struct
 		return;
 	}
 	trust_entry(q, dir, name, i, a, &e);
+	link_told(q->m, i);
 	reply_entry(q, i, &e);
 }
 
@@ -361,6 +362,7 @@ static bool lookup_known(struct req *q, struct inode *dir, const char *name)
 		/* Where a watch stands, one more question is the last one for long. */
 		if ((named && (dir_too || e.attr_timeout >= TRUST_SECS)) ||
 			(dir_too && !trust_wanted(q, dir, false))) {
+			link_told(q->m, i);
 			reply_entry(q, i, &e);
 			return true;
 		}

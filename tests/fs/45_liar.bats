@@ -86,6 +86,34 @@ names() { python3 -c 'import os, sys; print(sorted(os.listdir(sys.argv[1].encode
 	healed
 }
 
+@test "a folder that the guest moves down under a shell in it: its links lead nowhere outside" {
+	local deep=t/1/2/3/4/5/6/7/8
+	# Up to the top of this machine from where the shell stands, and not from where the folder is then.
+	guest "mkdir -p c $deep; ln -s ../../../../../../../../../../../..$LIAR_TARGET c/l; ln -s /sandbox/home/f c/f"
+	lie far
+	cat "$LH/$deep/none" 2>/dev/null || true
+	cd "$LH/c"
+	refused "" cat l
+	same "$(cat f)" truth
+	guest "mv c $deep/c"
+	fs_wait sh -c "! [ -e '$LH/c' ]"
+	# What is fetched ahead tells of its new place us, and not the kernel.
+	ls "$LH/t/1/2/3/4/5/6" >/dev/null
+	ls "$LH/t/1/2/3/4/5/6/7" >/dev/null
+	for _ in $(seq 10); do
+		refused "" cat l
+		[[ $(cat f 2>&1) != *secret* ]]
+		sleep 0.1
+	done
+	# By its new name all is as it should be, and for the shell as well.
+	same "$(cat "$LH/$deep/c/f")" truth
+	refused "No such file" cat "$LH/$deep/c/l"
+	same "$(cat f)" truth
+	cd "$T/host"
+	guest 'rm -r t'
+	healed
+}
+
 @test "names that no directory can hold are left out, all others are shown" {
 	lie names
 	same "$(names "$LH")" "[b'\\x01\\x1b[31m\\x7f', b'new\\nline', b'$(printf 'n%.0s' $(seq 255))', b'\\xff\\xfebad']"

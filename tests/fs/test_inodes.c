@@ -134,12 +134,136 @@ static void what_several_threads_met_goes_back_when_it_is_forgotten(void **state
 	inodes_free(m.inodes);
 }
 
+/* fs/ with a, a/b, a/b/c below it; what is made in them the kernel has looked up. */
+static struct mount tall;
+static struct inode *level[4];
+
+static int begin_tall(void **state)
+{
+	static const char *const names[] = { "a", "b", "c" };
+
+	(void)state;
+	memset(&tall, 0, sizeof(tall));
+	assert_int_equal(inodes_new(&tall, &tall.inodes), 0);
+	assert_int_equal(inode_virtual(&tall, node_by_id(N_FS), "sbx_0000000000000001", "", 0, &level[0]), 0);
+	for (uint64_t n = 1; n < 4; n++) {
+		level[n] = object(&tall, n);
+		level[n]->known.st_mode = S_IFDIR | 0755;
+		inode_looked(&tall, level[n]);
+		assert_int_equal(link_add(&tall, level[n - 1], names[n - 1], level[n]), 0);
+	}
+	return 0;
+}
+
+static int end_tall(void **state)
+{
+	(void)state;
+	for (int n = 3; n >= 0; n--) {
+		inode_forget(&tall, level[n], 1);
+		inode_unref(&tall, level[n]);
+	}
+	inodes_free(tall.inodes);
+	return 0;
+}
+
+static struct inode *seen(mode_t mode, struct inode *dir, const char *name)
+{
+	struct inode *i = object(&tall, 100);
+
+	i->known.st_mode = mode;
+	inode_looked(&tall, i);
+	assert_int_equal(link_add(&tall, dir, name, i), 0);
+	return i;
+}
+
+static void unseen(struct inode *i)
+{
+	inode_forget(&tall, i, 1);
+	inode_unref(&tall, i);
+}
+
+/* How far a link may climb, 100 where that is not certain: then the kernel may have it further up. */
+static int may_climb(struct inode *i)
+{
+	uint64_t astray;
+	int depth = link_depth(&tall, i, &astray);
+
+	return astray ? 100 : depth;
+}
+
+/* A shell stands in it; a name further down that the kernel was not told of moves nobody. */
+static void a_directory_that_was_moved_away_is_where_it_was_until_the_kernel_looks_it_up(void **state)
+{
+	struct inode *dir = seen(S_IFDIR | 0755, level[0], "d");
+	struct inode *l = object(&tall, 200);
+	uint64_t astray;
+
+	(void)state;
+	assert_int_equal(link_add(&tall, dir, "l", l), 0);
+	assert_int_equal(may_climb(l), 1);
+	link_remove(&tall, level[0], "d");
+	assert_int_equal(link_add(&tall, level[3], "d", dir), 0);
+	assert_int_equal(may_climb(l), 100);
+	link_told(&tall, dir);
+	(void)link_depth(&tall, l, &astray);
+	assert_true(astray != LINK_ASTRAY);
+	do
+		usleep(10000);
+	while (may_climb(l) == 100);
+	assert_int_equal(may_climb(l), 4);
+	inode_unref(&tall, l);
+	unseen(dir);
+}
+
+static void a_directory_that_the_kernel_moves_itself_is_there_at_once(void **state)
+{
+	struct inode *dir = seen(S_IFDIR | 0755, level[0], "d");
+
+	(void)state;
+	link_rename(&tall, level[0], "d", level[2], "e", false);
+	assert_int_equal(may_climb(dir), 2);
+	unseen(dir);
+}
+
+/* Names of one link; the one that is given up is the one that the kernel follows right now. */
+static void a_link_with_more_names_than_are_remembered_climbs_by_none_that_is_further_down(void **state)
+{
+	struct inode *l = seen(S_IFLNK | 0777, level[0], "l");
+
+	(void)state;
+	for (int n = 0; n < 8; n++) {
+		char name[] = { 'a' + (char)n, '\0' };
+
+		assert_int_equal(may_climb(l), 0);
+		assert_int_equal(link_add(&tall, level[3], name, l), 0);
+	}
+	assert_int_equal(may_climb(l), 100);
+	unseen(l);
+}
+
+static void a_link_that_lost_a_name_where_it_has_another_climbs_as_before(void **state)
+{
+	struct inode *l = seen(S_IFLNK | 0777, level[2], "l");
+
+	(void)state;
+	assert_int_equal(link_add(&tall, level[2], "k", l), 0);
+	link_remove(&tall, level[2], "l");
+	assert_int_equal(may_climb(l), 2);
+	unseen(l);
+}
+
+#define TALL(test) cmocka_unit_test_setup_teardown(test, begin_tall, end_tall)
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(several_names_in_one_directory_hold_it_once),
 		cmocka_unit_test(a_text_is_made_again_after_a_change_that_was_heard_of),
 		cmocka_unit_test(what_several_threads_met_goes_back_when_it_is_forgotten),
+		TALL(a_directory_that_was_moved_away_is_where_it_was_until_the_kernel_looks_it_up),
+		TALL(a_directory_that_the_kernel_moves_itself_is_there_at_once),
+		TALL(a_link_with_more_names_than_are_remembered_climbs_by_none_that_is_further_down),
+		TALL(a_link_that_lost_a_name_where_it_has_another_climbs_as_before),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
