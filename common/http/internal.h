@@ -61,6 +61,7 @@ struct http_server {
 	unsigned nconns, evicted, open, upgrades;
 	bool quit, sweeper_sleeps;
 	_Atomic bool stopping;
+	int64_t full_told_ms; /* the thread's that lets in */
 };
 
 enum phase { PH_HEADER, PH_BODY, PH_END };

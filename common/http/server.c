@@ -427,6 +427,25 @@ static struct conn *own_conn(struct http_server *s)
 	return c;
 }
 
+/* The thread that lets in tells of this each time it fails, and would ask again at once. Who was let in as a
+ * stranger makes room here, too: there may be fewer descriptors than connections that are allowed. */
+#define FULL_US      10000
+#define FULL_TELL_MS 60000
+static void out_of_descriptors(struct http_server *s)
+{
+	int64_t now = http_now_ms();
+	bool young;
+
+	if (!s->full_told_ms || now - s->full_told_ms >= FULL_TELL_MS) {
+		log_warn("no descriptor or memory is left for those who connect; see LimitNOFILE");
+		s->full_told_ms = now;
+	}
+	pthread_mutex_lock(&s->lock);
+	(void)evict_one(s, &young);
+	pthread_mutex_unlock(&s->lock);
+	usleep(FULL_US);
+}
+
 /* What the library refuses by itself it only tells the log, in the connection's thread and before
  * it answers. Version 0.9.75 then sends a header twice for a bad Content-Length, and resets what
  * the client still sends; so the answer is given here, and the library finds the stream closed. */
@@ -444,6 +463,7 @@ static void on_log(void *cls, const char *fmt, va_list ap) __attribute__((format
 static void on_log(void *cls, const char *fmt, va_list ap)
 {
 	static const char refusal[] = "Error processing request (HTTP response code is %u";
+	static const char full[] = "Hit process or system resource limit";
 	char text[256], safe[512];
 	va_list ap2;
 
@@ -453,6 +473,8 @@ static void on_log(void *cls, const char *fmt, va_list ap)
 	vsnprintf(text, sizeof(text), fmt, ap);
 	text[strcspn(text, "\n")] = '\0';
 	log_debug("http: %s", log_quote(text, safe, sizeof(safe)));
+	if (!strncmp(fmt, full, sizeof(full) - 1))
+		out_of_descriptors(cls);
 	if (!strncmp(fmt, refusal, sizeof(refusal) - 1))
 		library_refuses(cls, va_arg(ap2, unsigned));
 	va_end(ap2);

@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 
@@ -616,6 +617,81 @@ static void who_is_turned_away_hears_why(void **state)
 		close(fds[i]);
 }
 
+static long cpu_ms(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_SELF, &u);
+	return (u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000 +
+	       (u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1000;
+}
+
+/* A socket that waits to be connected, made while there are descriptors; then there is none any more. */
+static int last_socket(struct rlimit *was)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), next = dup(fd);
+	struct rlimit none;
+
+	assert_true(fd >= 0 && next >= 0);
+	close(next);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, was), 0);
+	none = (struct rlimit){ (rlim_t)next, was->rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	return fd;
+}
+
+static void connect_late(int fd, const struct fixture *f)
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+		.sin_port = htons(f->port) };
+
+	assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	httpc_send(fd, "GET /known HTTP/1.1\r\nHost: h\r\n\r\n");
+}
+
+/* Nobody is there who could make room. Who comes waits in the kernel's queue, and the thread that lets in
+ * does not ask all the time. */
+static void without_descriptors_who_comes_waits(void **state)
+{
+	struct fixture *f = *state;
+	_cleanup_close_ int known = httpc_tcp(f->port), fd = -1;
+	_cleanup_answer_ struct answer a = { 0 }, b = { 0 };
+	struct rlimit was;
+	long before, used;
+
+	httpc_send(known, "GET /known HTTP/1.1\r\nHost: h\r\n\r\n");
+	a = httpc_answer(known);
+	assert_int_equal(a.status, 200);
+	fd = last_socket(&was);
+	connect_late(fd, f);
+	before = cpu_ms();
+	poll(NULL, 0, 400);
+	used = cpu_ms() - before;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+	b = httpc_answer(fd);
+	assert_int_equal(b.status, 200);
+	assert_true(used < 100);
+}
+
+static void without_descriptors_strangers_make_room(void **state)
+{
+	struct fixture *f = *state;
+	_cleanup_close_ int stranger = httpc_tcp(f->port), fd = -1;
+	_cleanup_answer_ struct answer a = { 0 }, b = { 0 };
+	struct rlimit was;
+
+	httpc_send(stranger, "GET /x HTTP/1.1\r\nHost: h\r\n\r\n");
+	a = httpc_answer(stranger);
+	assert_int_equal(a.status, 200);
+	fd = last_socket(&was);
+	connect_late(fd, f);
+	b = httpc_answer(fd);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+	assert_int_equal(b.status, 200);
+	assert_true(httpc_closed(stranger, 2000));
+}
+
 static void answers_that_nobody_takes_are_cut(void **state)
 {
 	static const char ask[] = "GET /x HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -685,6 +761,8 @@ int main(void)
 		P(answers_503_beyond_the_limit),
 		P(strangers_make_room_for_who_comes),
 		P(who_is_turned_away_hears_why),
+		P(without_descriptors_who_comes_waits),
+		P(without_descriptors_strangers_make_room),
 		T(answers_that_nobody_takes_are_cut),
 		T(query_is_decoded_once),
 	};
