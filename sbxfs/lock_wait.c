@@ -66,11 +66,12 @@ static void take(struct waiter *x)
 		*at = x->next;
 }
 
-static struct waiter *find(struct lock_waits *w, uint32_t number)
+/* Numbers are the mount's, and each sandbox speaks of its own alone. */
+static struct waiter *find(struct lock_waits *w, const char *box, uint32_t number)
 {
 	struct waiter *x = w->list;
 
-	while (x && x->number != number)
+	while (x && (x->number != number || strcmp(x->f->h->inode->box, box)))
 		x = x->next;
 	return x;
 }
@@ -253,7 +254,7 @@ int lock_granted(struct fs1_conn *c, const struct fs_frame *f, const struct file
 	if (f->value >= 0 && !fs1_attr_ok(&rep->attr))
 		return -EPROTO;
 	pthread_mutex_lock(&w->lock);
-	x = rep->handle <= UINT32_MAX ? find(w, (uint32_t)rep->handle) : NULL;
+	x = rep->handle <= UINT32_MAX ? find(w, c->box, (uint32_t)rep->handle) : NULL;
 	if (x && x->state != TOLD) {
 		x->value = f->value;
 		x->attr = rep->attr;

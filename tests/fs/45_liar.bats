@@ -216,6 +216,20 @@ names() { python3 -c 'import os, sys; print(sorted(os.listdir(sys.argv[1].encode
 	healed
 }
 
+@test "what one sandbox tells of locks is nothing to those who wait for another's" {
+	jq -r '.sandboxes[] | select(.name == "other") | .id' <(api GET /sandboxes) >"$T/word.not"
+	lie grant
+	flock -F "$M/other/home/f" sh -c "echo >'$T/host/held'; exec sleep 60" 3>&- &
+	fs_wait test -e "$T/host/held"
+	cat "$LH/f"
+	fs_wait sh -c "[ \"\$(jq .files.pushes '$L/stats')\" -gt 1000 ]"
+	same "$(timeout 3 flock "$L/other/home/f" echo mine; echo $?)" 124
+	kill $!
+	same "$(timeout 30 flock "$L/other/home/f" echo mine)" mine
+	rm "$T/word.not"
+	healed
+}
+
 @test "a hello that drips, answers that drip" {
 	lie hello
 	within 15 cat "$LH/f"

@@ -6,15 +6,16 @@ LISTEN and REAL are paths of unix sockets or HOST:PORT. With the word `pass` byt
 bytes back, in both directions, until the word changes; `slow` lets pieces pass a quarter of a second late,
 `far` 5 ms; `cut` ends every connection. With any other word requests pass as well, but the connection of sbx-fs/1 is
 spoken by this program: a small tree of its own, in which one thing is a lie. The word is looked at with each
-piece and each frame, so that it can be changed at any time."""
+piece and each frame, so that it can be changed at any time. The sandbox whose id WORD.not has, if there is such a
+file, is let alone."""
 import os, re, socket, stat, struct, sys, threading, time
 
 FRAME, REQ, REP = struct.Struct("<IHHQq"), struct.Struct("<6Q4IqIIqII4I"), struct.Struct("<4Q2I112s")
 ATTR, ENTRY, INVAL = struct.Struct("<4I6QqIIqIIqII"), struct.Struct("<112sQII"), struct.Struct("<QII")
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../common/fs/files.h")) as header:
     OPS = re.findall(r"^\tFILES_([A-Z_]+)[ =,]", re.search(r"enum files_op \{(.*?)\};", header.read(), re.S)[1], re.M)
-STAT, LIST, OPEN, READ, WRITE, CLOSE, HELLO, WATCH, INVAL_OP = (
-    1 + OPS.index(o) for o in "STAT LIST OPEN READ WRITE CLOSE HELLO WATCH INVAL".split())
+STAT, LIST, OPEN, READ, WRITE, CLOSE, HELLO, WATCH, INVAL_OP, GRANT = (
+    1 + OPS.index(o) for o in "STAT LIST OPEN READ WRITE CLOSE HELLO WATCH INVAL GRANT".split())
 END, ALL, NAME = 1, 16, 1
 ENOENT, ESTALE_E = -2, -1004
 
@@ -25,6 +26,15 @@ def word():
             return f.read().strip()
     except OSError:
         return "pass"
+
+
+def neighbour():
+    """The id of the sandbox about which nothing is a lie, or what no id is."""
+    try:
+        with open(sys.argv[3] + ".not") as f:
+            return f.read().strip().encode() or b"\0"
+    except OSError:
+        return b"\0"
 
 
 def address(text, listen=False):
@@ -124,6 +134,16 @@ class Liar:
         except OSError:
             pass
 
+    def grants(self, w):
+        """Locks that nobody has asked it for: all numbers that a wait for one may have."""
+        try:
+            while word() == w:
+                for n in range(256):
+                    self.answer(GRANT, 0, 0, handle=n, a=attr(FILE, ino=5))
+                time.sleep(0.05)
+        except OSError:
+            pass
+
     def hello(self, w):
         head = self.get(FRAME.size + REQ.size)
         _, op, _, tag, _ = FRAME.unpack_from(head)
@@ -200,6 +220,9 @@ class Liar:
             while w == "stop" and word() == w:
                 time.sleep(0.1)
             return True
+        if w == "grant" and not self.count:
+            self.count = 1
+            threading.Thread(target=self.grants, args=(w,), daemon=True).start()
         if op in (CLOSE, HELLO):
             return False
         if w == "tag":
@@ -263,7 +286,7 @@ def connection(client):
             if not piece:
                 return end(client)
             head += piece
-        if b"sbx-fs/1" not in head or word() in ("pass", "slow", "far"):
+        if b"sbx-fs/1" not in head or word() in ("pass", "slow", "far") or neighbour() in head:
             return both(client, head)
         client.sendall(b"HTTP/1.1 101 S\r\nConnection: Upgrade\r\nUpgrade: sbx-fs/1\r\n\r\n")
         Liar(client).serve()
