@@ -128,8 +128,25 @@ static int find_letter(const struct cli *c, char letter)
 	return -1;
 }
 
+/* One word may hold any number of letters. */
+static int make_room(struct cli *c)
+{
+	int room = c->n_given * 2;
+	void *more;
+
+	if (c->n_given & (c->n_given - 1)) /* there is room up to the next power of two */
+		return 0;
+	more = reallocarray(c->given, (size_t)(room ? room : 1), sizeof(*c->given));
+	if (!more)
+		return complain(-1, "out of memory");
+	c->given = more;
+	return 0;
+}
+
 static int take(struct cli *c, int id, const char *shown, const char *value)
 {
+	if (make_room(c) < 0)
+		return -1;
 	if (!allowed(c, id)) {
 		complain(EXIT_USAGE, "%s: no such option here", shown);
 		if (c->cmd)
@@ -214,8 +231,7 @@ int args_parse(struct cli *c, int argc, char **argv)
 	bool plain = false;
 
 	c->pos = calloc((size_t)argc + 1, sizeof(*c->pos));
-	c->given = calloc((size_t)argc + 1, sizeof(*c->given));
-	if (!c->pos || !c->given)
+	if (!c->pos)
 		return complain(-1, "out of memory");
 	for (int i = 1; i < argc; i++) {
 		const char *w = argv[i];

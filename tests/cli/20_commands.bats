@@ -85,6 +85,14 @@ teardown_file() { cli_stop; }
 	E
 }
 
+@test "any number of letters in one word, and of words" {
+	a=$(printf 'a%.0s' $(seq 40000))
+	run sbx ls "-$a"
+	[ "$status" -eq 0 ]
+	run sbx ls -q"$a"$(printf ' -q%.0s' $(seq 500))
+	[ "$status" -eq 0 ]
+}
+
 @test "--json is the API's answer byte for byte" {
 	sbx --json ls >"$T/a"
 	curl -s --unix-socket "$T/sock" http://localhost/v1/sandboxes >"$T/b"
