@@ -390,7 +390,7 @@ static void note_one(void *arg, uint32_t block)
 
 void cg_close(struct cg *cg)
 {
-	bool left = false;
+	bool left = false, begun = cg->base2 >= 0 || cg->base1[CG_PIDS] >= 0;
 	char self[40];
 
 	/* While a sandbox is left they stay. Without one, who is in svc is on his way out: children of a broker
@@ -407,6 +407,9 @@ void cg_close(struct cg *cg)
 		}
 	if (cg->base2 >= 0 && !left)
 		(void)rmdir_patiently(cg->base2, self);
+	if (cg->held >= 0 && !begun)
+		(void)rmdir_patiently(cg->held, self);
 	close_p(&cg->base2);
-	cg->base2 = -1;
+	close_p(&cg->held);
+	cg->base2 = cg->held = -1;
 }

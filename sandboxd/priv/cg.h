@@ -9,8 +9,9 @@
  * The groups are named after the id block, not the sandbox: moving a process into a group can take
  * the kernel ten milliseconds, so this is done for spare sandboxes that have no id yet.
  *
- * The base lies at the root of each hierarchy, and the hash is of the state directory: a broker
- * that is started again, from another shell or service, finds what the last one left. */
+ * The base lies at the root of each hierarchy. The hash is of the path that the state directory had when it was new,
+ * or the next one that no other server holds, and is kept in priv/groups: a broker that is started again, from
+ * another shell or service, and after the directory was moved, finds what the last one left. */
 #ifndef SANDBOXD_PRIV_CG_H
 #define SANDBOXD_PRIV_CG_H
 
@@ -30,11 +31,12 @@ struct cg {
 	int base2;           /* cgroup2 base folder, -1 on pure v1 */
 	int base1[CG_CTRLS]; /* v1 base folders, -1 where not used */
 	char base[32];       /* their name */
+	int held;            /* one of them, locked for as long as a process of this broker has it */
 	bool cheap_moves;    /* cgroup2 is mounted with favordynmods */
 };
 #define CG_NULL                                                                                    \
 	{                                                                                          \
-		.mode = CG_NONE, .base2 = -1, .base1 = { -1, -1, -1, -1, -1 }                          \
+		.mode = CG_NONE, .base2 = -1, .base1 = { -1, -1, -1, -1, -1 }, .held = -1              \
 	}
 
 /* Descriptors of one sandbox's groups: who joins writes "0" or a pid to these cgroup.procs files.
@@ -53,8 +55,9 @@ struct cg_box {
 extern const char *const cg_ctrl_name[CG_CTRLS];
 /* Hands the controllers that limits need down to the children of a cgroup2 folder. */
 int cg_enable_v2(int dir, struct fail *f);
-/* Finds the mounts, makes the base folders; fails when a needed controller cannot be written. */
-int cg_open(struct cg *cg, const char *state_dir, struct fail *f);
+/* Finds the mounts, makes the base folders, whose name is kept in priv; fails when a needed controller cannot be
+ * written. */
+int cg_open(struct cg *cg, int priv, const char *state_dir, struct fail *f);
 /* Makes the groups called `name`, still without limits. */
 int cg_make(
 	const struct cg *cg, const char *name, uid_t shim_uid, struct cg_box *box, struct fail *f);

@@ -4,9 +4,12 @@
 
 #include "common/sys/mem.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 
 const char *const cg_ctrl_name[CG_CTRLS] = { "memory", "cpu", "pids", "freezer", "cpuacct" };
 
@@ -62,13 +65,42 @@ static int find_mounts(struct mounts *m)
 	return 0;
 }
 
-static void base_name(char *buf, size_t size, const char *state_dir)
+#define NAME_FILE "groups"
+#define NAMES     16    /* tried, where others hold the first */
+#define WAIT_MS   10000 /* for a broker of our own that is on its way out */
+
+static uint32_t hash_of(const char *state_dir)
 {
 	uint64_t h = 1469598103934665603u; /* FNV-1a: only has to tell folders apart */
 
 	for (const char *p = state_dir; *p; p++)
 		h = (h ^ (unsigned char)*p) * 1099511628211u;
-	snprintf(buf, size, "sandboxd-%08x", (unsigned int)(h ^ (h >> 32)));
+	return (uint32_t)(h ^ (h >> 32));
+}
+
+/* The name that this very folder had last, wherever it lay then; a copy of it has another number. */
+static bool name_kept(int priv, uint32_t *ret)
+{
+	unsigned long long dev, ino;
+	char text[96];
+	struct stat st;
+
+	return fstat(priv, &st) == 0 && file_read(priv, NAME_FILE, text, sizeof(text)) == 0 &&
+	       sscanf(text, "sandboxd-%8" SCNx32 " %llu %llu", ret, &dev, &ino) == 3 &&
+	       dev == st.st_dev && ino == st.st_ino;
+}
+
+static int keep_name(int priv, const char *base, struct fail *f)
+{
+	_cleanup_close_ int fd =
+		openat(priv, NAME_FILE, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	struct stat st;
+
+	if (fd < 0 || fstat(priv, &st) < 0 ||
+		dprintf(fd, "%s %llu %llu\n", base, (unsigned long long)st.st_dev,
+			(unsigned long long)st.st_ino) < 0)
+		return fail_set(f, errno, "write priv/" NAME_FILE);
+	return 0;
 }
 
 static int open_base(const char *mount, const char *base, struct fail *f)
@@ -144,20 +176,61 @@ static int open_v1(struct cg *cg, const struct mounts *m, const char *base, stru
 	return 0;
 }
 
-int cg_open(struct cg *cg, const char *state_dir, struct fail *f)
+/* Who holds the folder has the name: another server's sandboxes are not taken for ours, whatever its state directory
+ * is called where it runs. */
+static int hold(struct cg *cg, const char *mount, uint32_t hash, int wait_ms, struct fail *f)
+{
+	const struct timespec pause = { .tv_nsec = 10000000 };
+	int r;
+
+	snprintf(cg->base, sizeof(cg->base), "sandboxd-%08" PRIx32, hash);
+	cg->held = open_base(mount, cg->base, f);
+	if (cg->held < 0)
+		return cg->held;
+	while ((r = flock(cg->held, LOCK_EX | LOCK_NB)) < 0 && errno == EWOULDBLOCK && wait_ms > 0) {
+		nanosleep(&pause, NULL);
+		wait_ms -= 10;
+	}
+	if (r == 0 || errno != EWOULDBLOCK)
+		return 1; /* where a kernel locks no such folder nobody holds it */
+	close_p(&cg->held);
+	cg->held = -1;
+	return 0;
+}
+
+static int choose_base(
+	struct cg *cg, const char *mount, int priv, const char *state_dir, struct fail *f)
+{
+	uint32_t hash;
+	bool kept = name_kept(priv, &hash);
+	int r = kept ? hold(cg, mount, hash, WAIT_MS, f) : 0;
+
+	if (!kept || r == 0)
+		hash = hash_of(state_dir);
+	for (uint32_t n = 0; r == 0 && n < NAMES; n++)
+		r = hold(cg, mount, hash + n, 0, f);
+	if (r == 0)
+		return fail_set(f, EBUSY, "find a control group that no other server has");
+	return r < 0 ? r : keep_name(priv, cg->base, f);
+}
+
+int cg_open(struct cg *cg, int priv, const char *state_dir, struct fail *f)
 {
 	struct mounts m;
-	char *base = cg->base;
 	int r = find_mounts(&m);
 
 	if (r < 0)
 		return fail_set(f, r, "read the mount table");
-	base_name(base, sizeof(cg->base), state_dir);
 	cg->cheap_moves = m.cheap_moves;
+	if (!m.v2[0] && !m.v1[CG_PIDS][0])
+		return fail_set(f, ENOTSUP, "control group controller %s", cg_ctrl_name[CG_PIDS]);
+	r = choose_base(cg, m.v2[0] ? m.v2 : m.v1[CG_PIDS], priv, state_dir, f);
+	if (r < 0)
+		return r;
 	if (m.v2[0] && carries_controllers(m.v2))
-		return open_v2(cg, &m, base, f);
+		return open_v2(cg, &m, cg->base, f);
 	cg->mode = m.v2[0] ? CG_HYBRID : CG_V1;
-	if (m.v2[0] && (cg->base2 = open_base(m.v2, base, f)) < 0)
+	if (m.v2[0] && (cg->base2 = open_base(m.v2, cg->base, f)) < 0)
 		return cg->base2;
-	return open_v1(cg, &m, base, f);
+	return open_v1(cg, &m, cg->base, f);
 }

@@ -200,10 +200,11 @@ static int set_up(struct broker *b, const struct args *a, struct fail *f)
 	if ((r = own_mounts(env, a->libexec, f)) < 0 || (r = make_folders(env, f)) < 0 ||
 		(r = lock_alone(env, f)) < 0 || (r = root_statics(env->priv, f)) < 0 ||
 		(r = seal_programs(env, a->libexec, f)) < 0 || (r = probe_layer(env, f)) < 0 ||
-		(r = cg_open(&env->cg, a->state, f)) < 0 ||
+		(r = cg_open(&env->cg, env->priv, a->state, f)) < 0 ||
 		(r = area_open(&env->areas, env->priv, a->provider, f)) < 0 ||
-		(r = filter_compile(&env->filter, false, f)) < 0 ||
-		(r = filter_compile(&env->apart, true, f)) < 0 || (r = egress_jail(env, f)) < 0)
+		(r = filter_compile(&env->filter, FILTER_GUEST, f)) < 0 ||
+		(r = filter_compile(&env->apart, FILTER_APART, f)) < 0 ||
+		(r = filter_compile(&env->jail_filter, FILTER_JAIL, f)) < 0 || (r = egress_jail(env, f)) < 0)
 		return r;
 	area_each(&env->areas, remove_unclaimed, &env->areas);
 	box_each(env->boxes, load_blocks, b);

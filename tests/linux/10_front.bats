@@ -179,3 +179,31 @@ shorter() { [ "$(tail -n 1 <<<"$1")" -lt "$(tail -n 1 <<<"$2")" ]; }
 	[ "$status" = 1 ]
 	[[ "$output" == *"another sandboxd uses the state directory"* ]]
 }
+
+@test "a state directory that was moved keeps its sandboxes, and another in its old place leaves them alone" {
+	n=7$RANDOM
+	start
+	json /v1/sandboxes '{"name":"a"}' | grep -q running
+	json /v1/sandboxes/a/processes "{\"argv\":[\"sleep\",\"$n\"]}" | grep -q '"pid":1'
+	stop
+	mv "$D/state" "$D/moved"
+	ln -s moved "$D/state" # only for start: the server goes by what it leads to
+	start
+	api /v1/sandboxes/a/processes/1 | grep -q '"state":"running"'
+	rm "$D/state"
+	"$O/bin/sandboxd" --listen "unix://$D/sock2" --state-dir "$D/state" 2>"$D/log2" 3>&- &
+	other=$!
+	for _ in $(seq $((1200 * ${SLOW:-1}))); do
+		! grep -q ' started ' "$D/log2" && kill -0 "$other" 2>/dev/null || break
+		sleep 0.05
+	done
+	json /v1/sandboxes/a/run '{"argv":["true"]}' | grep -q '"exit_code":0' || alive=no
+	kill "$other"
+	wait "$other"
+	rm -rf --one-file-system "$D/state"
+	ln -s moved "$D/state"
+	[ "${alive:-yes}" = yes ]
+	grep -q ' started ' "$D/log2"
+	[ "$(api -X DELETE -o /dev/null -w '%{http_code}' /v1/sandboxes/a)" = 204 ]
+	! pgrep -f "^sleep $n" || false # its end was told: it has ended, and by the groups that it has
+}
