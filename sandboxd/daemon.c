@@ -17,6 +17,7 @@
 #include "sandboxd/listen.h"
 #include "sandboxd/paths.h"
 #include "sandboxd/puller.h"
+#include "sandboxd/records.h"
 #include "sandboxd/secrets.h"
 
 #include <dirent.h>
@@ -305,6 +306,8 @@ static int give_to_user(struct daemon *d, const struct stat *st, struct err *e)
 	if (is_linux(d) && (fchown(d->state_dirfd, d->uid, d->gid) < 0 ||
 				   fchown(d->lock_fd, d->uid, d->gid) < 0))
 		return err_sys(e, errno, "state directory \"%s\"", d->state_dir);
+	if (is_linux(d) && records_ready(d->state_dirfd, d->state_dir, d->uid, d->gid, e) < 0)
+		return -1;
 	return way_to(d, d->state_dir, d->state_dirfd, R_OK | W_OK | X_OK, &d->state_way, e);
 }
 

@@ -5,6 +5,7 @@
 
 #include "common/sys/mem.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sqlite3.h>
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define LOG_HEADER 32            /* of the log file, as its format says */
 #define LOG_KEPT   (1024 * 1024) /* room that the log keeps on the disk */
@@ -36,11 +38,13 @@ static int db_fail(int rc, const char *what, struct err *e)
 	case SQLITE_CANTOPEN:
 	case SQLITE_PERM:
 		return err_set(e, ERR_INTERNAL,
-			"the records cannot be written; check owner and mode of the state directory");
+			"records.db cannot be written: it and the files beside it have to be uid %u's, mode 600, "
+			"on a disk that is not read-only",
+			(unsigned)geteuid());
 	case SQLITE_CORRUPT:
 	case SQLITE_NOTADB:
 		return err_set(e, ERR_INTERNAL,
-			"the records are damaged; move records.db away to start without them");
+			"the records are damaged: put back a copy of records.db, or move the whole state directory away");
 	case SQLITE_BUSY:
 	case SQLITE_LOCKED:
 		return err_set(e, ERR_INTERNAL, "the records are in use by another program");
@@ -110,6 +114,8 @@ static int make_private(const char *path, struct err *e)
 	_cleanup_close_ int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	struct stat st;
 
+	if (fd < 0 && errno != EACCES)
+		return err_sys(e, errno, "records.db");
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return db_fail(SQLITE_CANTOPEN, "open", e);
 	if (!S_ISREG(st.st_mode) || ((st.st_mode & 077) && fchmod(fd, 0600) < 0))

@@ -153,7 +153,9 @@ int audit_open(const char *path, struct audit **ret, struct err *e)
 	pthread_mutex_init(&a->lock, NULL);
 	pthread_cond_init(&a->more, NULL);
 	a->first = a->next = (uint64_t)clock_wall_ns() / 1000;
+	a->complained = true; /* the error says it */
 	open_file(a);
+	a->complained = false;
 	if (a->fd < 0) {
 		err_sys(e, errno, "audit log \"%s\"", path);
 		audit_close(a);

@@ -53,6 +53,23 @@ static bool is_asleep(struct sandbox *s, enum sandbox_state recorded)
 	return false;
 }
 
+/* A name that another has as well (a record that could not be written may be older than what was true) is no
+ * reason to end anybody. */
+static int claim(struct sandbox *s, struct err *e)
+{
+	struct registry *reg = &s->core->reg;
+
+	if (registry_claim(reg, s, s->name, true, e) == 0)
+		return 0;
+	if (!s->name || e->code != ERR_CONFLICT)
+		return -1;
+	log_warn("a sandbox loses its name, which another has id=%s name=%s", s->id, s->name);
+	free(s->name);
+	s->name = NULL;
+	*e = (struct err)ERR_NULL;
+	return registry_claim(reg, s, NULL, true, e);
+}
+
 static int take_back(struct sandbox *s, enum sandbox_state recorded, struct err *e)
 {
 	struct core *c = s->core;
@@ -62,7 +79,7 @@ static int take_back(struct sandbox *s, enum sandbox_state recorded, struct err 
 		    e) < 0)
 		return -1;
 	if (guestfs_new(s->guest, &s->fs, e) < 0 || proc_restore(s, true, e) < 0 ||
-		registry_claim(&c->reg, s, s->name, true, e) < 0) {
+		claim(s, e) < 0) {
 		if (s->fs)
 			guestfs_free(s->fs);
 		guest_free(s->guest);
@@ -92,8 +109,14 @@ static bool may_be_alive(const struct item *it)
 	struct sandbox *s = it->s;
 	struct core *c = s->core;
 
-	if (!c->keep || s->run_dirfd < 0 || !it->same_boot)
+	if (!c->keep || !it->same_boot)
 		return false;
+	if (s->run_dirfd < 0) {
+		if (it->state != SBX_PENDING)
+			log_warn("a sandbox ends because run/%s in the state directory cannot be opened",
+				s->id);
+		return false;
+	}
 	if (!net_policy_still_allowed(c->policy, &s->network)) {
 		log_warn("a sandbox ends because its network is not allowed any more id=%s", s->id);
 		return false;

@@ -133,3 +133,22 @@ mount_body() { echo "{\"volumes\":[{\"name\":\"$1\",\"path\":\"$2\"${3:+,\"read_
 	[ "$(guest "$w" 'cat /data/f')" = kept ]
 	agree
 }
+
+@test "a state directory that has lost its records is refused, and nothing in it is" {
+	start
+	[ "$(code POST /v1/volumes '{"name":"v","size_mb":16}')" = 201 ]
+	a=$(new "$(mount_body v /data)")
+	[ "$(guest "$a" 'echo kept > /data/f; sync; echo ok')" = ok ]
+	[ "$(code DELETE "/v1/sandboxes/$a")" = 204 ]
+	stop
+	mkdir "$D/away"
+	mv "$D"/state/records.db* "$D/away/"
+	if start 2>"$D/said"; then false; fi
+	SRV=
+	grep -q 'has lost records.db' "$D/said"
+	[ ! -e "$D/state/records.db" ]
+	mv "$D"/away/* "$D/state/"
+	start
+	a=$(new "$(mount_body v /data)")
+	[ "$(guest "$a" 'cat /data/f')" = kept ]
+}
