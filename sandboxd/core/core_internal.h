@@ -22,6 +22,8 @@ struct end_job {
 	int64_t not_before_ms;
 	bool destroy; /* the backend has not been asked to take away what is left */
 	bool again;   /* it could not */
+	bool cleaned; /* but for: */
+	bool record;  /* the end is not in the store yet */
 	struct backend_grip grip; /* to be closed, which need not be waited for either */
 };
 struct core {
@@ -108,6 +110,8 @@ bool sandbox_clean_run_dir(struct sandbox *s, bool all);
 int lifetime_start(struct core *c, struct err *e); /* both threads */
 void lifetime_stop(struct core *c);
 void lifetime_end_later(struct sandbox *s, const char *reason);
+/* The backend could not take away what is left of one that has ended: it is asked again. */
+void lifetime_clean_up_later(struct sandbox *s);
 /* Drops the terminated ones beyond ENDED_KEPT, records and folders too. No lock held. */
 void lifetime_forget(struct core *c);
 /* Last part of every end: frees guest and fs, now or with the last call that uses them. Lock not held,

@@ -314,14 +314,16 @@ static int make(struct sandbox *s, struct progress *p, struct err *e)
 static void take_back(struct sandbox *s, const struct progress *p)
 {
 	struct core *c = s->core;
+	bool gone;
 
 	if (p->ticket && !p->waited)
 		(void)store_wait(c->store, p->ticket, NULL);
-	if (p->runtime)
-		c->ops->destroy(c->backend, s->id, NULL);
+	gone = !p->runtime || c->ops->destroy(c->backend, s->id, NULL) == 0;
 	lifetime_free_guest(s); /* nobody could enter */
-	sandbox_drop_chain(s);
-	if (p->run_dir)
+	if (gone)
+		sandbox_drop_chain(s);
+	/* A backend may know by what lies in the run folder whom it has to end. */
+	if (gone && p->run_dir)
 		sandbox_clean_run_dir(s, true);
 	if (p->ticket)
 		store_drop_sandbox(c->store, s->id, false);
@@ -333,6 +335,8 @@ static void take_back(struct sandbox *s, const struct progress *p)
 	sandbox_changed(s);
 	pthread_cond_broadcast(&s->changed);
 	pthread_mutex_unlock(&s->lock);
+	if (!gone)
+		lifetime_clean_up_later(s);
 }
 
 int core_check_disk(struct core *c, const char *what, struct err *e)

@@ -186,7 +186,8 @@ void core_tell_ends(struct core *c)
 }
 
 /* Takes the grip. */
-static void queue_clean_up(struct sandbox *s, struct backend_grip *grip, bool destroy)
+static void queue_clean_up(
+	struct sandbox *s, struct backend_grip *grip, bool destroy, bool record)
 {
 	struct end_job *j = calloc(1, sizeof(*j));
 
@@ -194,6 +195,7 @@ static void queue_clean_up(struct sandbox *s, struct backend_grip *grip, bool de
 		sandbox_ref(s);
 		j->s = s;
 		j->destroy = destroy;
+		j->record = record;
 		j->grip = *grip;
 		if (queue_rest(s->core, j, REST_AFTER_MS))
 			return;
@@ -204,23 +206,40 @@ static void queue_clean_up(struct sandbox *s, struct backend_grip *grip, bool de
 	(void)clean_up(s, destroy, false);
 }
 
+void lifetime_clean_up_later(struct sandbox *s)
+{
+	struct backend_grip none = BACKEND_GRIP_NULL;
+
+	queue_clean_up(s, &none, true, false);
+	__atomic_store_n(&s->core->ends_untold, true, __ATOMIC_RELEASE);
+	core_tell_ends(s->core);
+}
+
+/* On the disk that has no room values of its environment would stay until the next start. */
+static bool record_end(struct sandbox *s)
+{
+	struct store *st = s->core->store;
+
+	return store_wait(st, store_end_awaited(st, s->id, SBX_TERMINATED), NULL) == 0;
+}
+
 /* No guest process may run, and the record must say so, once the caller is told; what is left can
- * wait. The record is written by this thread while the guest dies. Without a grip on it, or when it
+ * wait. A store that has no room is no reason to keep the guest: it is told again and again. The record is written by this thread while the guest dies. Without a grip on it, or when it
  * does not help, the backend is asked. Takes the grip. */
 static int end_runtime(struct sandbox *s, struct backend_grip *grip, uint64_t ticket, struct err *e)
 {
 	struct core *c = s->core;
-	bool gone;
+	bool gone, stored = true;
 	int rc = 0;
 
 	if (ticket)
-		store_wait(c->store, ticket, NULL); /* a failure is logged */
+		stored = store_wait(c->store, ticket, NULL) == 0; /* a failure is logged */
 	gone = backend_grip_gone(grip, GONE_MS);
 	if (!gone)
 		rc = c->ops->destroy(c->backend, s->id, e);
 	fault_point("end-recorded");
 	note_end(s, rc == 0);
-	queue_clean_up(s, grip, gone);
+	queue_clean_up(s, grip, gone, !stored);
 	__atomic_store_n(&c->ends_untold, true, __ATOMIC_RELEASE);
 	if (rc < 0)
 		log_error(
@@ -281,6 +300,15 @@ int sandbox_terminate(struct sandbox *s, const char *reason, struct err *e)
 	return rc;
 }
 
+/* Lock of the queue held. A death comes once and nothing takes it back; the other reasons are looked at again when
+ * it is their turn, and found again by the next tick. */
+static void put_death(struct core *c, const struct sandbox *s, const char *reason)
+{
+	for (struct end_job *j = c->jobs; j && !strcmp(reason, "failed"); j = j->next)
+		if (j->s == s)
+			j->reason = reason;
+}
+
 void lifetime_end_later(struct sandbox *s, const char *reason)
 {
 	struct core *c = s->core;
@@ -290,6 +318,7 @@ void lifetime_end_later(struct sandbox *s, const char *reason)
 		return; /* the next tick finds it again */
 	pthread_mutex_lock(&c->queue_lock);
 	if (s->end_queued || c->stop) {
+		put_death(c, s, reason);
 		pthread_mutex_unlock(&c->queue_lock);
 		free(j);
 		return;
@@ -430,9 +459,11 @@ static void run_job(struct core *c, struct end_job *j)
 		pthread_mutex_unlock(&c->queue_lock);
 		if (strcmp(j->reason, "idle") || !suspend_idle(j->s))
 			sandbox_terminate(j->s, j->reason, &e);
-	} else if (!clean_up(j->s, j->destroy, j->again)) {
+	} else {
+		j->cleaned = j->cleaned || clean_up(j->s, j->destroy, j->again);
+		j->record = j->record && !record_end(j->s);
 		j->again = true;
-		if (queue_rest(c, j, AGAIN_MS))
+		if ((!j->cleaned || j->record) && queue_rest(c, j, AGAIN_MS))
 			return;
 	}
 	backend_grip_close(&j->grip);

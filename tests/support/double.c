@@ -135,6 +135,9 @@ static int create(struct backend *b, const struct backend_spec *spec, const vola
 		return -1;
 	if (w->gripped && spec->grip)
 		*spec->grip = gone_grip();
+	pthread_mutex_lock(&w->lock);
+	w->made++;
+	pthread_mutex_unlock(&w->lock);
 	return 0;
 }
 
@@ -219,7 +222,7 @@ void double_open(struct double_rig *r)
 	w->hold = w->hold_end = false;
 	w->fail_snapshots = w->fail_volumes = w->fail_creates = w->fail_ends = 0;
 	w->gripped = false;
-	w->under_way = w->most = w->taken = 0;
+	w->under_way = w->most = w->taken = w->made = 0;
 	start(r);
 }
 

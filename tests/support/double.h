@@ -21,6 +21,7 @@ struct double_world {
 	int fail_snapshots;      /* so many fail */
 	int fail_volumes, fail_creates, fail_ends;
 	unsigned under_way, most, taken; /* snapshots */
+	unsigned made;                   /* creates that went well */
 	bool layers[DOUBLE_MAX], volumes[DOUBLE_MAX]; /* that are there, by number */
 	bool keep_layers[DOUBLE_MAX], keep_volumes[DOUBLE_MAX]; /* named before the last sweep */
 	uint32_t top;            /* of the last create's chain; 0: it had none */

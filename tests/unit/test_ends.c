@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT */
+/* Ends that something comes between: another end that is queued, a disk without room, a backend that cannot,
+ * a name that two have. On the double, without privilege. */
+#include "tests/support/double.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define TEXT(t) ((char *)(t)) /* bodies own their strings; here nobody frees them */
+
+static struct double_rig rig;
+static struct double_world *const w = &double_world;
+
+static int setup(void **state)
+{
+	(void)state;
+	double_open(&rig);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	double_close(&rig);
+	return 0;
+}
+
+static bool has_ended(void *arg)
+{
+	struct sandbox *s = arg;
+	bool ended;
+
+	pthread_mutex_lock(&s->lock);
+	ended = s->state == SBX_TERMINATED && s->ended;
+	pthread_mutex_unlock(&s->lock);
+	return ended;
+}
+
+static void end(struct sandbox *s)
+{
+	assert_int_equal(sandbox_terminate(s, "request", NULL), 0);
+	sandbox_unref(s);
+}
+
+static bool is_taken(void *arg)
+{
+	struct sandbox *s = arg;
+	bool queued;
+
+	pthread_mutex_lock(&rig.core->queue_lock);
+	queued = s->end_queued;
+	pthread_mutex_unlock(&rig.core->queue_lock);
+	return !queued;
+}
+
+/* The idle end is looked at again when it is its turn, and need not come to anything; the death comes once. */
+static void a_death_is_not_lost_behind_an_idle_end_that_waits(void **state)
+{
+	struct sandbox *first = double_sandbox(&rig, NULL), *s = double_sandbox(&rig, NULL);
+
+	(void)state;
+	double_set(&w->hold_end, true);
+	lifetime_end_later(first, "failed");
+	double_wait(is_taken, first);
+	lifetime_end_later(s, "idle");
+	sandbox_shim_gone(s);
+	double_set(&w->hold_end, false);
+	double_wait(has_ended, s);
+	assert_int_equal(double_events(&rig, s->id, "sandbox.terminated", "reason", "failed"), 1);
+	sandbox_unref(first);
+	sandbox_unref(s);
+}
+
+static bool records_hold(const char *needle)
+{
+	static const char *const names[] = { "records.db", "records.db-wal" };
+	static char buf[4 << 20];
+	bool found = false;
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		int fd = openat(rig.dirfd, names[i], O_RDONLY | O_CLOEXEC);
+		ssize_t n = fd < 0 ? 0 : read(fd, buf, sizeof(buf));
+		found |= n > 0 && memmem(buf, (size_t)n, needle, strlen(needle));
+		if (fd >= 0)
+			close(fd);
+	}
+	return found;
+}
+
+static bool is_wiped(void *arg)
+{
+	return !records_hold(arg);
+}
+
+/* The answer does not wait for room on the disk, but the values go when there is some. */
+static void an_end_that_finds_no_room_is_recorded_when_there_is_some(void **state)
+{
+	static char *keys[] = { TEXT("TOKEN") },
+		    *values[] = { TEXT("zq9-a-value-of-the-environment") };
+	const struct create_body body = { .env = { keys, values, 1 } };
+	struct sandbox *s = double_sandbox(&rig, &body);
+	struct rlimit was, none;
+
+	(void)state;
+	assert_true(records_hold(values[0]));
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+	none = (struct rlimit){ 0, was.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+	assert_int_equal(sandbox_terminate(s, "request", NULL), 0);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+	assert_true(records_hold(values[0]));
+	double_wait(is_wiped, values[0]);
+	sandbox_unref(s);
+}
+
+static bool was_made(void *arg)
+{
+	bool made;
+
+	(void)arg;
+	pthread_mutex_lock(&w->lock);
+	made = w->made > 0;
+	pthread_mutex_unlock(&w->lock);
+	return made;
+}
+
+static bool none_fails(void *arg)
+{
+	bool none;
+
+	(void)arg;
+	pthread_mutex_lock(&w->lock);
+	none = w->fail_ends == 0;
+	pthread_mutex_unlock(&w->lock);
+	return none;
+}
+
+/* Its client hangs up when all is there, and the backend cannot take it away at first. */
+static void what_is_left_of_a_create_is_tried_again(void **state)
+{
+	const struct create_body body = { .name = TEXT("only") };
+	struct sandbox *s = NULL;
+	struct err e = ERR_NULL;
+
+	(void)state;
+	w->fail_ends = 2;
+	assert_int_equal(sandbox_create(rig.core, &body, was_made, NULL, &s, &e), -1);
+	assert_int_equal(e.code, ERR_CONFLICT);
+	double_wait(none_fails, NULL);
+	end(double_sandbox(&rig, &body));
+}
+
+/* What a record says may be older than what was true: here it never heard that the first one gave the name up. */
+static void two_with_one_name_are_both_taken_back(void **state)
+{
+	const struct create_body named = { .name = TEXT("prize") };
+	struct sandbox *a = double_sandbox(&rig, &named), *b = double_sandbox(&rig, NULL), *s;
+	char id[2][SBX_ID_MAX];
+
+	(void)state;
+	memcpy(id[0], a->id, SBX_ID_MAX);
+	memcpy(id[1], b->id, SBX_ID_MAX);
+	pthread_mutex_lock(&b->lock);
+	b->name = strdup("prize");
+	uint64_t ticket = sandbox_save(b, true);
+	pthread_mutex_unlock(&b->lock);
+	assert_int_equal(store_wait(rig.core->store, ticket, NULL), 0);
+	sandbox_unref(a);
+	sandbox_unref(b);
+	double_restart(&rig, true, true);
+	for (size_t i = 0; i < 2; i++) {
+		assert_int_equal(sandbox_find(rig.core, id[i], &s, NULL), 0);
+		assert_int_equal(s->state, SBX_RUNNING);
+		assert_true((s->name != NULL) == (i == 0));
+		sandbox_unref(s);
+	}
+	assert_int_equal(sandbox_find(rig.core, "prize", &s, NULL), 0);
+	assert_string_equal(s->id, id[0]);
+	sandbox_unref(s);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		T(a_death_is_not_lost_behind_an_idle_end_that_waits),
+		T(an_end_that_finds_no_room_is_recorded_when_there_is_some),
+		T(what_is_left_of_a_create_is_tried_again),
+		T(two_with_one_name_are_both_taken_back),
+	};
+
+	return run_table(tests);
+}
