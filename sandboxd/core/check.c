@@ -141,7 +141,8 @@ static int check_timeouts(const struct core *c, const struct create_body *b, str
 	if (b->idle_timeout_secs < 0 ||
 		(l->max_idle_timeout_secs > 0 && b->idle_timeout_secs > l->max_idle_timeout_secs))
 		return err_set(e, ERR_INVALID_REQUEST, "idle_timeout_secs must be from 1 to %lld",
-			(long long)l->max_idle_timeout_secs);
+			(long long)(l->max_idle_timeout_secs > 0 ? l->max_idle_timeout_secs
+								 : INT64_MAX));
 	if (b->lifetime_secs < 0 ||
 		(l->max_lifetime_secs > 0 && b->lifetime_secs > l->max_lifetime_secs) ||
 		b->lifetime_secs > INT32_MAX)

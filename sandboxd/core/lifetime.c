@@ -69,7 +69,7 @@ bool lifetime_is_idle(const struct sandbox *s)
 {
 	return s->state == SBX_RUNNING && !s->turn && !use_now(s) && !s->taking.started_ns &&
 	       s->idle_timeout_secs > 0 && s->idle_since_ms > 0 &&
-	       clock_mono_ms() - s->idle_since_ms >= s->idle_timeout_secs * 1000;
+	       (clock_mono_ms() - s->idle_since_ms) / 1000 >= s->idle_timeout_secs;
 }
 
 static bool past_lifetime(const struct sandbox *s)

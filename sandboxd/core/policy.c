@@ -17,6 +17,8 @@
 
 #define POLICY_FILE_MAX (1024 * 1024)
 #define POOL_SIZE_MAX   32
+#define MB_MAX          ((int64_t)1 << 40) /* sums of these, and their bytes, stay numbers */
+#define CPUS_MAX        1e6
 
 struct defaults_part {
 	double cpus;
@@ -168,17 +170,21 @@ static int check_numbers(const struct limits *l, struct err *e)
 		bool bad;
 		const char *what;
 	} rules[] = {
-		{ !(l->max_cpus > 0), "limits.max_cpus must be above 0" },
-		{ l->max_memory_mb <= 0, "limits.max_memory_mb must be above 0" },
-		{ l->max_disk_mb <= 0, "limits.max_disk_mb must be above 0" },
+		{ !(l->max_cpus > 0 && l->max_cpus <= CPUS_MAX),
+			"limits.max_cpus must be above 0 and at most 1000000" },
+		{ l->max_memory_mb <= 0 || l->max_memory_mb > MB_MAX,
+			"limits.max_memory_mb must be from 1 to 1099511627776" },
+		{ l->max_disk_mb <= 0 || l->max_disk_mb > MB_MAX,
+			"limits.max_disk_mb must be from 1 to 1099511627776" },
 		{ l->max_idle_timeout_secs < 0,
 			"limits.max_idle_timeout_secs must not be negative" },
-		{ l->max_lifetime_secs < 0, "limits.max_lifetime_secs must not be negative" },
-		{ l->min_snapshot_every_secs < 1,
-			"limits.min_snapshot_every_secs must be at least 1" },
+		{ l->max_lifetime_secs < 0 || l->max_lifetime_secs > INT32_MAX,
+			"limits.max_lifetime_secs must be from 0 to 2147483647" },
+		{ l->min_snapshot_every_secs < 1 || l->min_snapshot_every_secs > INT32_MAX,
+			"limits.min_snapshot_every_secs must be from 1 to 2147483647" },
 		{ l->max_snapshot_keep < 0, "limits.max_snapshot_keep must not be negative" },
-		{ l->min_metrics_export_secs < 1,
-			"limits.min_metrics_export_secs must be at least 1" },
+		{ l->min_metrics_export_secs < 1 || l->min_metrics_export_secs > INT32_MAX,
+			"limits.min_metrics_export_secs must be from 1 to 2147483647" },
 		{ l->max_gpus < 0, "limits.max_gpus must not be negative" },
 		{ !(l->default_cpus > 0 && l->default_cpus <= l->max_cpus),
 			"defaults.cpus must be above 0 and within limits.max_cpus" },

@@ -42,8 +42,10 @@ static int check_numbers(const struct limits *l, const struct update_body *b, st
 	if (b->has_idle_timeout_secs &&
 		(idle < 0 || (l->max_idle_timeout_secs > 0 &&
 				     (idle == 0 || idle > l->max_idle_timeout_secs))))
-		return err_set(e, ERR_INVALID_REQUEST, "idle_timeout_secs must be from 1 to %lld",
-			(long long)l->max_idle_timeout_secs);
+		return err_set(e, ERR_INVALID_REQUEST, "idle_timeout_secs must be from %d to %lld",
+			l->max_idle_timeout_secs > 0,
+			(long long)(l->max_idle_timeout_secs > 0 ? l->max_idle_timeout_secs
+								 : INT64_MAX));
 	if (b->has_lifetime_secs &&
 		(life < 1 || life > INT32_MAX ||
 			(l->max_lifetime_secs > 0 && life > l->max_lifetime_secs)))

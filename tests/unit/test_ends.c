@@ -183,6 +183,26 @@ static void two_with_one_name_are_both_taken_back(void **state)
 	sandbox_unref(s);
 }
 
+/* Without a bound any number is one of seconds, and none of them is over at once. */
+static void an_idle_timeout_that_no_clock_reaches_ends_nobody(void **state)
+{
+	const struct create_body body = { .idle_timeout_secs = INT64_MAX };
+	struct update_body change = { .has_idle_timeout_secs = true, .idle_timeout_secs = INT64_MAX };
+	struct sandbox *s;
+
+	(void)state;
+	rig.policy.limits.max_idle_timeout_secs = 0;
+	s = double_sandbox(&rig, &body);
+	for (int i = 0; i < 2; i++) {
+		pthread_mutex_lock(&s->lock);
+		assert_false(lifetime_is_idle(s));
+		pthread_mutex_unlock(&s->lock);
+		assert_int_equal(sandbox_update(s, &change, false, &(struct err)ERR_NULL), 0);
+	}
+	assert_int_equal(s->state, SBX_RUNNING);
+	end(s);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -192,6 +212,7 @@ int main(void)
 		T(an_end_that_finds_no_room_is_recorded_when_there_is_some),
 		T(what_is_left_of_a_create_is_tried_again),
 		T(two_with_one_name_are_both_taken_back),
+		T(an_idle_timeout_that_no_clock_reaches_ends_nobody),
 	};
 
 	return run_table(tests);
