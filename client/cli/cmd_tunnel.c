@@ -7,9 +7,12 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
+
+#define SHORT_MS 50
 
 struct link {
 	struct cli *c;
@@ -54,6 +57,11 @@ static int listen_on(int port, int *ret_port)
 	return fd;
 }
 
+static bool is_short(int error)
+{
+	return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
 static int accept_loop(struct cli *c, const char *box, int fd, int port)
 {
 	for (;;) {
@@ -62,6 +70,10 @@ static int accept_loop(struct cli *c, const char *box, int fd, int port)
 		pthread_t t;
 		if (local < 0 && (errno == EINTR || errno == ECONNABORTED))
 			continue;
+		if (local < 0 && is_short(errno)) { /* others end, and give back what is missing */
+			(void)poll(NULL, 0, SHORT_MS);
+			continue;
+		}
 		if (local < 0)
 			return complain(1, "accept: %s", strerrordesc_np(errno));
 		l = malloc(sizeof(*l));
@@ -115,6 +127,7 @@ int cmd_tunnel(struct cli *c)
 	if (fd < 0)
 		return complain(1, "127.0.0.1:%d: %s", want, strerrordesc_np(errno));
 	printf("127.0.0.1:%d\n", local);
-	fflush(stdout);
+	if (fflush(stdout) < 0)
+		return 1; /* said at the end; nobody would know the port */
 	return accept_loop(c, box.id, fd, port);
 }

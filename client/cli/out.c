@@ -113,11 +113,12 @@ int finish_output(void)
 {
 	bool bad = ferror(stdout), gone = is_reader_gone();
 
+	errno = 0; /* of an earlier write nobody knows the reason any more */
 	if (fclose(stdout) == 0 && !bad)
 		return 0;
 	if (gone) /* it has what it wanted: the end that SIGPIPE would have been */
 		return 128 + SIGPIPE;
-	fprintf(stderr, "sbx: standard output: %s\n", strerrordesc_np(errno));
+	fprintf(stderr, "sbx: standard output: %s\n", errno ? strerrordesc_np(errno) : "cannot be written");
 	return 1;
 }
 

@@ -147,6 +147,24 @@ teardown_file() { cli_stop; }
 	[[ $output == *"standard output: No space left on device"* ]]
 }
 
+@test "output that has no room is no success of any command, and no other reason is given" {
+	for words in "api GET /v1/node" "ls --json" "version" "help" "file ls box /"; do
+		run bash -c "'$O/bin/sbx' $words >/dev/full"
+		[ "$status" -eq 1 ] || { echo "$words: $status"; false; }
+		[[ $output == "sbx: standard output: "@("No space left on device"|"cannot be written") ]] || { echo "$words: $output"; false; }
+	done
+}
+
+@test "signals have their names in every language" {
+	[ -e /usr/share/i18n/locales/tr_TR ] || skip "the sources of locales are not installed"
+	localedef -i tr_TR -f ISO-8859-9 "$T/tr_TR"
+	pid=$(sbx run -d box sleep 600)
+	LOCPATH=$T LC_ALL=tr_TR run sbx kill box "$pid" sigint
+	[ "$status" -eq 0 ] || { echo "$output"; false; }
+	run sbx wait box "$pid"
+	[ "$status" -eq 130 ]
+}
+
 @test "-e takes a value, or one's own variable" {
 	MINE=own run sbx run -e GIVEN=g -e MINE -e NOT_SET_HERE box sh -c 'echo $GIVEN $MINE ${NOT_SET_HERE-unset}'
 	[ "$output" = "g own unset" ]

@@ -22,6 +22,22 @@ teardown_file() { cli_stop; }
 	kill $pid
 }
 
+@test "a tunnel that is out of descriptors serves again when some are back" {
+	sbx run -d box sh -c 'mkdir -p w; echo from the guest >w/index.html; exec busybox httpd -f -p 127.0.0.1:8081 -h w'
+	(ulimit -n 24; exec "$O/bin/sbx" tunnel box 8081 >"$T/t5" 2>"$T/t5.err" 3>&-) &
+	pid=$!
+	cli_wait grep -q 127.0.0.1: "$T/t5"
+	cli_wait curl -sf --max-time $((5 * ${SLOW:-1})) "http://$(cat "$T/t5")/"
+	python3 -c 'import os, socket, sys, time
+host, port = sys.argv[1].split(":")
+s = [socket.create_connection((host, int(port))) for _ in range(60)]
+end = time.monotonic() + 30
+while os.path.exists(sys.argv[2]) and len(os.listdir(sys.argv[2])) < 24 and time.monotonic() < end:
+    time.sleep(0.02)' "$(cat "$T/t5")" "/proc/$pid/fd"
+	cli_wait curl -sf --max-time $((5 * ${SLOW:-1})) "http://$(cat "$T/t5")/"
+	kill $pid
+}
+
 @test "a tunnel passes an end of input on and still brings the answer" {
 	command -v socat >/dev/null || skip "socat is not installed"
 	sbx run -d box sh -c 'while :; do busybox nc -l -p 9000 -e busybox tr a-z A-Z; done'
