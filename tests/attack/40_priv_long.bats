@@ -25,7 +25,8 @@ with_hosts_root() {
 		!inside[$1]' "$1"
 }
 # A line of strace: PID CALL(AT<folder>, "name", …) = N<path>. Absolute names are taken as they are, others below
-# the folder; a mount that is attached nowhere yet shows as /, and has just these names made in it.
+# the folder; a mount that is attached nowhere yet shows as /, and has just these names made in it, or as a volume
+# lost+found taken from it.
 opened() {
 	sed -nE 's/^[0-9]+ +(open|openat|openat2|creat|mkdir|mkdirat|unlink|unlinkat|rename|renameat|renameat2|symlink|symlinkat|link|linkat|mknod|mknodat|chmod|chown|truncate)\(//p' |
 		grep -vE '= -1 (ENOENT|EEXIST|ELOOP|ENOTDIR|EINVAL|EPERM|EACCES)' |
@@ -43,7 +44,7 @@ opened() {
 	[ "$(wc -l <"$W/opened")" -gt 20 ]
 	state=$(grep -oE '/var/tmp/sbx-priv-[A-Za-z0-9]{6}/state' "$W/trace" | head -n 1)
 	[ -n "$state" ]
-	grep -vE "^($state(/|\$)|/proc(/|\$)|/sys(/|\$)|/dev(/|\$)|$O/|/etc/ld.so|/lib|/usr/lib|/etc/localtime\$|//(empty|empty\.d|upper|work|sys)(/|\$)|/\$|\.\$|[^/])" "$W/opened" >"$W/outside" || true
+	grep -vE "^($state(/|\$)|/proc(/|\$)|/sys(/|\$)|/dev(/|\$)|$O/|/etc/ld.so|/lib|/usr/lib|/etc/localtime\$|//(empty|empty\.d|upper|work|sys|lost\+found|\.)(/|\$)|/\$|\.\$|[^/])" "$W/opened" >"$W/outside" || true
 	if [ -s "$W/outside" ]; then
 		head -n 20 "$W/outside" >&2
 		return 1
