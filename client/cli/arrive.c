@@ -80,6 +80,12 @@ static void set_rights(int fd, int dir, const char *name, int mode)
 		(void)fchmod(fd, (st.st_mode & 0777) | ((st.st_mode & 0444) >> 2 & (mode_t)mode));
 }
 
+/* Where the disk is somewhere else, a close can report a failed write. */
+static int close_whole(int *fd)
+{
+	return close(steal_fd(fd)) < 0 && errno != EINTR ? -1 : 0;
+}
+
 int fetch_file(
 	struct cli *c, const char *ref, const char *path, int dir, const char *name, int mode)
 {
@@ -94,6 +100,10 @@ int fetch_file(
 	if (file_download(c, ref, path, fd, &e) < 0) {
 		end_half(dir, NULL);
 		return fail(&e);
+	}
+	if (close_whole(&fd) < 0) {
+		local_error(name);
+		return end_half(dir, NULL);
 	}
 	return end_half(dir, name);
 }
@@ -112,8 +122,9 @@ int fetch_out(struct cli *c, const char *ref, const char *path, int fd)
 static int fetch_into(struct cli *c, const char *ref, const char *path, const char *local)
 {
 	_cleanup_close_ int fd = open(local, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+	int code = fd < 0 ? local_error(local) : fetch_out(c, ref, path, fd);
 
-	return fd < 0 ? local_error(local) : fetch_out(c, ref, path, fd);
+	return fd >= 0 && close_whole(&fd) < 0 && code == 0 ? local_error(local) : code;
 }
 
 int fetch_to(struct cli *c, const char *ref, const char *path, const char *local, int mode)

@@ -166,6 +166,8 @@ int fetch_file(
 int fetch_out(struct cli *c, const char *ref, const char *path, int fd);
 int fetch_to(struct cli *c, const char *ref, const char *path, const char *local, int mode);
 
+/* As read(2), but goes on when interrupted, and waits where somebody has set the file not to. */
+ssize_t read_waiting(int fd, void *buf, size_t max);
 /* transfer.c: whole files of any size. `fd` is read or written from where it stands. */
 int file_download(struct cli *c, const char *ref, const char *path, int fd, struct sbx_error *e);
 int file_upload(struct cli *c, const char *ref, const char *path, int fd, struct sbx_error *e);

@@ -180,13 +180,16 @@ static int set_mode(struct cli *c, const char *ref, const char *path, mode_t mod
 static int send_file(
 	struct cli *c, const char *ref, int dir, const char *name, const char *path, bool follow)
 {
+	/* What was a file a moment ago may be a pipe by now, where somebody else may write in the folder. */
 	_cleanup_close_ int fd =
-		openat(dir, name, O_RDONLY | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW));
+		openat(dir, name, O_RDONLY | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW | O_NONBLOCK));
 	struct stat st;
 	struct sbx_error e;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return local_error(name);
+	if (!follow && !S_ISREG(st.st_mode))
+		return complain(1, "%s: left out, it is neither file, folder nor link", name);
 	if (file_upload(c, ref, path, fd, &e) < 0)
 		return fail(&e);
 	return S_ISREG(st.st_mode) ? set_mode(c, ref, path, st.st_mode) : 0;
@@ -271,10 +274,10 @@ static int send_tree(
 	if (!d || depth > DEPTH_MAX)
 		return local_error(name);
 	code = make_folder(c, ref, path);
-	for (struct dirent *de; (de = readdir(d));)
+	for (struct dirent *de; (errno = 0, de = readdir(d));)
 		if (strcmp(de->d_name, ".") != 0 && strcmp(de->d_name, "..") != 0)
 			code |= send_entry(c, ref, dirfd(d), de->d_name, path, depth);
-	return code;
+	return errno ? local_error(name) : code; /* not all of it was read */
 }
 
 static int copy_in(struct cli *c, const char *local, const char *ref, const char *path)

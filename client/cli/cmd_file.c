@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "client/cli/cmds.h"
 
+#include "common/api/ids.h"
 #include "common/sys/mem.h"
 
 #include <errno.h>
@@ -12,12 +13,17 @@ int cmd_file_get(struct cli *c)
 {
 	const char *local = c->n_pos > 2 && strcmp(c->pos[2], "-") != 0 ? c->pos[2] : NULL;
 	_cleanup_close_ int fd = local ? -1 : dup(STDOUT_FILENO);
+	int code;
 
 	if (local)
 		return fetch_to(c, c->pos[0], c->pos[1], local, -1);
 	if (fd < 0)
 		return complain(1, "standard output: %s", strerrordesc_np(errno));
-	return fetch_out(c, c->pos[0], c->pos[1], fd);
+	code = fetch_out(c, c->pos[0], c->pos[1], fd);
+	/* Where the disk is somewhere else, a close can report a failed write. */
+	if (close(steal_fd(&fd)) < 0 && code == 0)
+		return complain(1, "standard output: %s", strerrordesc_np(errno));
+	return code;
 }
 
 int cmd_file_put(struct cli *c)
@@ -117,6 +123,13 @@ static int remove_one(struct cli *c, const char *path, struct sbx_error *e)
 		NULL, e);
 }
 
+static int path_too_long(struct sbx_error *e)
+{
+	*e = (struct sbx_error){ .sys = ENAMETOOLONG, .code = "invalid_request",
+		.message = "what lies further down has too long a path" };
+	return -1;
+}
+
 /* Depth first. Links are removed, never followed, and a listing would follow one: only what cannot
  * be removed as it is, since it is a folder with something in it, is entered. */
 static int remove_tree(struct cli *c, const char *path, struct sbx_error *e)
@@ -136,6 +149,9 @@ static int remove_tree(struct cli *c, const char *path, struct sbx_error *e)
 		_cleanup_free_ char *name = entry_bytes(v, "name"), *below = NULL;
 		if (!name || strchr(name, '/') || asprintf(&below, "%s/%s", path, name) < 0)
 			continue;
+		/* No path is longer, whatever a listing says. */
+		if (strlen(below) >= GUEST_PATH_MAX)
+			return path_too_long(e);
 		if ((type && !strcmp(type, "dir") ? remove_tree : remove_one)(c, below, e) < 0)
 			return -1;
 	}

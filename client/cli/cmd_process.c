@@ -3,7 +3,6 @@
 
 #include "common/sys/mem.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <string.h>
 
@@ -60,33 +59,24 @@ int cmd_process_show(struct cli *c)
 	return ask_show(c, "GET", process_path(c, ""), NULL, put_members);
 }
 
-/* "TERM" also as kill(1) takes it: "term", "SIGTERM". */
+/* "TERM" also as kill(1) takes it: "term", "SIGTERM". By hand, for in some languages the large i is no I. */
 int cmd_signal(struct cli *c)
 {
 	const char *given = c->n_pos > 2 ? c->pos[2] : "TERM";
 	char name[16];
 	size_t n = 0;
 
-	if (!strncasecmp(given, "SIG", 3))
-		given += 3;
-	while (given[n] && n + 1 < sizeof(name)) {
-		name[n] = (char)toupper((unsigned char)given[n]);
-		n++;
-	}
+	for (; given[n] && n + 1 < sizeof(name); n++)
+		name[n] = given[n] >= 'a' && given[n] <= 'z' ? (char)(given[n] - 'a' + 'A') : given[n];
 	name[n] = '\0';
-	return ask_show(
-		c, "POST", process_path(c, "/signal"), json_pack("{s:s}", "signal", name), NULL);
+	return ask_show(c, "POST", process_path(c, "/signal"),
+		json_pack("{s:s}", "signal", name + (strncmp(name, "SIG", 3) ? 0 : 3)), NULL);
 }
 
 static ssize_t from_stdin(void *arg, void *buf, size_t max)
 {
-	ssize_t n;
-
 	(void)arg;
-	do
-		n = read(STDIN_FILENO, buf, max);
-	while (n < 0 && errno == EINTR);
-	return n;
+	return read_waiting(STDIN_FILENO, buf, max);
 }
 
 int cmd_stdin(struct cli *c)

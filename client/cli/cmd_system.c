@@ -95,13 +95,8 @@ int cmd_version(struct cli *c)
 
 static ssize_t body_from_stdin(void *arg, void *buf, size_t max)
 {
-	ssize_t n;
-
 	(void)arg;
-	do
-		n = read(STDIN_FILENO, buf, max);
-	while (n < 0 && errno == EINTR);
-	return n;
+	return read_waiting(STDIN_FILENO, buf, max);
 }
 
 static bool body_to_stdout(void *arg, const void *buf, size_t len)

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -66,13 +67,38 @@ json_t *path_op(const char *op, const char *path)
 
 struct sink {
 	int fd, failed;
-	uint64_t total;
+	uint64_t total, most; /* most: so much may come in all; 0: no limit */
 };
+
+/* Who shares the open file with us may have it so that it does not wait. */
+static int write_waiting(int fd, const char *buf, size_t len)
+{
+	while (len) {
+		ssize_t n = write(fd, buf, len);
+		if (n < 0 && errno == EAGAIN)
+			(void)fd_wait(fd, POLLOUT, -1);
+		else if (n < 0 && errno != EINTR)
+			return -errno;
+		else if (n > 0)
+			buf += n, len -= (size_t)n;
+	}
+	return 0;
+}
+
+ssize_t read_waiting(int fd, void *buf, size_t max)
+{
+	ssize_t n;
+
+	while ((n = read(fd, buf, max)) < 0 && (errno == EINTR || errno == EAGAIN))
+		if (errno == EAGAIN)
+			(void)fd_wait(fd, POLLIN, -1);
+	return n;
+}
 
 static bool to_fd(void *arg, const void *buf, size_t len)
 {
 	struct sink *s = arg;
-	int r = fd_write_full(s->fd, buf, len);
+	int r = s->most && len > s->most - s->total ? -EPROTO : write_waiting(s->fd, buf, len);
 
 	s->total += len;
 	if (r < 0)
@@ -93,8 +119,11 @@ static int get_ranges(struct cli *c, char *path, struct sink *s, struct sbx_erro
 		uint64_t from = s->total;
 		snprintf(range, sizeof(range), "Range: bytes=%" PRIu64 "-%" PRIu64, from,
 			from + PIECE - 1);
+		s->most = from + PIECE; /* who gives all of it each time would do so for ever */
 		if (sbx_call(c->s, &q, NULL, e) < 0)
 			return e->status == 416 ? 0 : -1;
+		if (s->failed == EPROTO)
+			return set_error(e, EPROTO, "the server sent more than was asked for");
 		if (s->failed)
 			return set_error(e, s->failed, "cannot write here");
 		if (s->total - from < PIECE)
@@ -119,12 +148,7 @@ int file_download(struct cli *c, const char *ref, const char *path, int fd, stru
 
 static ssize_t from_fd(void *arg, void *buf, size_t max)
 {
-	ssize_t n;
-
-	do
-		n = read(*(int *)arg, buf, max);
-	while (n < 0 && errno == EINTR);
-	return n;
+	return read_waiting(*(int *)arg, buf, max);
 }
 
 static int put_plain(struct cli *c, const char *ref, const char *path, int fd, uint64_t size,
@@ -149,9 +173,7 @@ static ssize_t read_piece(int fd, char *buf, size_t max)
 	size_t got = 0;
 
 	while (got < max) {
-		ssize_t n = read(fd, buf + got, max - got);
-		if (n < 0 && errno == EINTR)
-			continue;
+		ssize_t n = read_waiting(fd, buf + got, max - got);
 		if (n < 0)
 			return -1;
 		if (n == 0)

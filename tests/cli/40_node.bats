@@ -318,3 +318,46 @@ S2=${S1/00:05Z/00:10Z}
 	[ "$(words sbx fork '')" = "box snp_0123456789abcdef" ]
 	[ "$(words sbx suspend '')" = box ]
 }
+
+@test "a folder within itself, without an end, is not removed for ever" {
+	script 'DELETE *' '[[409,{"error":{"code":"conflict","message":"not empty","errno":"ENOTEMPTY"}}]]' \
+		'GET *' '[[200,"{\"name\":\"ddddddddddddddddddddddddddddddd\",\"type\":\"dir\"}\n{\"end\":true}\n"]]'
+	run timeout 60 "$O/bin/sbx" file rm -r box /d
+	[ "$status" -eq 1 ]
+	[[ $output == *"too long a path" ]]
+}
+
+@test "a server that gives the whole for a part is not asked for ever" {
+	python3 -c 'import json, sys
+json.dump({"GET /v1/sandboxes/box/files?path=/big%d" % n: [[413, {"error": {"code": "too_large", "message": "large"}}], [200, "x" * 5000000]]
+for n in (1, 2)} | {"GET /v1/capabilities": [[200, {"capabilities": {"fs_range": True}}]]}, open(sys.argv[1], "w"))' "$T/script"
+	run bash -c "timeout 60 '$O/bin/sbx' cat box /big1 | wc -c"
+	[ "${lines[0]}" = "sbx: the server sent more than was asked for: Protocol error" ]
+	run timeout 60 "$O/bin/sbx" file get box /big2 "$T/big"
+	[ "$status" -eq 1 ]
+	[ ! -e "$T/big" ]
+}
+
+@test "an output that does not wait gets all of it, an input that has nothing yet is waited for" {
+	python3 -c 'import json, sys
+json.dump({"GET /v1/sandboxes/box/files?path=/f": [[200, "x" * 3000000]], "PUT /v1/sandboxes/box/files?path=/f": [[204, ""]],
+"GET /v1/capabilities": [[200, {"capabilities": {}}]]}, open(sys.argv[1], "w"))' "$T/script"
+	run timeout 60 python3 - "$O/bin/sbx" <<-'PY'
+		import os, subprocess, sys, time
+		r, w = os.pipe()
+		os.set_blocking(w, False)
+		p = subprocess.Popen([sys.argv[1], "cat", "box", "/f"], stdout=w)
+		os.close(w)
+		n = 0
+		while data := os.read(r, 4096): n += len(data)
+		print(p.wait(), n)
+		r, w = os.pipe()
+		os.set_blocking(r, False)
+		p = subprocess.Popen([sys.argv[1], "cp", "-", "box:/f"], stdin=r)
+		time.sleep(0.2)
+		os.write(w, b"late")
+		os.close(w)
+		print(p.wait())
+	PY
+	[ "$output" = $'0 3000000\n0' ]
+}

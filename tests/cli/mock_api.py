@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # mock_api.py SOCKET SCRIPT LOG: a server that answers by a script. SCRIPT is JSON:
 # {"METHOD /path": [[status, body], ...]}; each request takes the next answer, the last one stays.
-# What it does not know is 404; status 0 is silence. LOG gets "METHOD /path body" lines.
+# "METHOD *" is any other path. A body that is text is sent as it is; what has no answer is 404; status 0 is silence. LOG gets "METHOD /path body" lines.
 import http.server, json, os, socketserver, sys, time
 
 socket_path, script_path, log_path = sys.argv[1:4]
@@ -25,14 +25,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if text != at.get("script"):
             at.clear()
             at["script"] = text
-        answers = json.loads(text).get(key)
+        answers = json.loads(text).get(key) or json.loads(text).get(self.command + " *")
         n = at.get(key, 0)
         at[key] = n + 1
         status, out = answers[min(n, len(answers) - 1)] if answers else (
             404, {"error": {"code": "not_found", "message": "nothing at " + self.path}})
         if status == 0:
             time.sleep(60)
-        data = b"" if status == 204 else json.dumps(out).encode()
+        data = b"" if status == 204 else out.encode() if isinstance(out, str) else json.dumps(out).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()

@@ -300,6 +300,12 @@ names() { python3 -c 'import os, sys; print(sorted(os.listdir(sys.argv[1].encode
 		assert told(os.write, f, b"z") == errno.EIO
 		assert told(os.close, f) == errno.EIO
 	PY
+	# A copy onto such a disk is no success.
+	head -c 100000 /dev/zero >"$M/other/home/zeros"
+	for get in "cp other:/sandbox/home/zeros" "file get other /sandbox/home/zeros"; do
+		refused "Input/output error" timeout 60 "$O/bin/sbx" $get "$LH/copy"
+	done
+	refused "Input/output error" timeout 60 sh -c "'$O/bin/sbx' cat other /sandbox/home/zeros >'$LH/out'"
 	healed
 }
 

@@ -183,6 +183,8 @@ class Liar:
         base = path.rsplit(b"/", 1)
         while w == "loop" and len(base) == 2 and base[1] in (b"self", b"up", b"top"):
             return DIR, {b"self": 4, b"up": 3, b"top": 2}[base[1]], b""
+        if w == "part" and path.startswith(HOME + b"/") and path not in TREE:
+            return FILE, 50, b""
         return TREE[path] + (b"",) if path in TREE else None
 
     def truth(self, w, op, tag, path, q):
