@@ -106,7 +106,7 @@ static int word_of(const char *what, const char *word, const char *const *words)
 
 static int cache_of(struct options *o)
 {
-	static const char *const cache[] = { "watch", "strict", NULL };
+	static const char *const cache[] = { "watch", "strict", "fixed:N", NULL };
 	char *end;
 	int n;
 
@@ -147,6 +147,7 @@ static int words(struct options *o)
 static int group(struct options *o)
 {
 	struct group *g;
+	unsigned long number;
 	char *end;
 
 	o->owner = getuid();
@@ -158,8 +159,9 @@ static int group(struct options *o)
 	o->has_gid = true;
 	if (o->owner == 0)
 		o->allow_other = 1;
-	o->gid = (gid_t)strtoul(o->gid_word, &end, 10);
-	if (isdigit((unsigned char)o->gid_word[0]) && !*end)
+	number = strtoul(o->gid_word, &end, 10);
+	o->gid = (gid_t)number;
+	if (isdigit((unsigned char)o->gid_word[0]) && !*end && number < (gid_t)-1)
 		return 0;
 	g = getgrnam(o->gid_word);
 	if (!g) {

@@ -154,6 +154,8 @@ os.kill(int(sys.argv[2]), 15); time.sleep(1)' "$H/collected" "$(cat "$T/fspid")"
 	refused "$M: sbxfs is mounted there already" "$O/bin/sbxfs" "$M"
 	same "$(grep -c " $M " /proc/self/mountinfo)" 1
 	refused "max_threads=N" "$O/bin/sbxfs" -o max_threads=257 "$M"
+	refused "no group 4294967296" "$O/bin/sbxfs" -o gid=4294967296 "$M" # not root's: as many bits as a number has
+	refused "watch, strict, fixed:N" "$O/bin/sbxfs" -o cache=often "$M"
 	same "$("$O/bin/sbxfs" --version)" "sbxfs $("$O/bin/sbx" --version | cut -d' ' -f2)"
 }
 
