@@ -17,6 +17,7 @@
 
 #define DEPTH_MAX 8
 #define TODO_MAX  200000
+#define TODO_BYTES (8u << 20) /* of these, whose names the guest has chosen */
 
 struct todo {
 	struct todo *next;
@@ -32,7 +33,7 @@ struct fs_list {
 	struct todo *todo;  /* a stack; the first is being listed */
 	struct todo *found; /* directories of the page at hand, in order */
 	struct todo **found_end;
-	size_t ntodo;
+	size_t ntodo, todo_bytes;
 	struct guestfs_page page;
 	struct text line; /* what is to be sent */
 	size_t sent;
@@ -65,17 +66,24 @@ static void list_free_p(struct fs_list **l)
 	list_free(*l);
 }
 
+/* As it was counted: the listing's own place is not. */
+static size_t todo_size(const struct todo *t)
+{
+	return *t->rel ? strlen(t->rel) + 1 : 0;
+}
+
 static int remember(
 	struct fs_list *l, const char *dir, const char *name, unsigned depth, struct err *e)
 {
-	size_t n = strlen(dir) + strlen(name) + 2;
+	size_t n = strlen(dir) + (*dir ? 1 : 0) + strlen(name) + 1;
 	struct todo *t;
 
-	if (l->ntodo >= TODO_MAX)
-		return err_set(e, ERR_INTERNAL, "the tree has too many directories");
 	/* A path that no request could name is not entered. */
 	if (strlen(l->path) + n >= GUEST_PATH_MAX)
 		return 0;
+	if (l->ntodo >= TODO_MAX || l->todo_bytes + n > TODO_BYTES)
+		return err_set(e, ERR_CONFLICT,
+			"the tree has too many directories to be listed at once");
 	t = malloc(sizeof(*t) + n);
 	if (!t)
 		return err_sys(e, ENOMEM, "list a directory");
@@ -88,6 +96,7 @@ static int remember(
 	*l->found_end = t;
 	l->found_end = &t->next;
 	l->ntodo++;
+	l->todo_bytes += n;
 	return 0;
 }
 
@@ -124,6 +133,7 @@ static void next_directory(struct fs_list *l)
 	struct todo *t = l->todo;
 
 	l->todo = t->next;
+	l->todo_bytes -= todo_size(t);
 	free(t);
 	l->ntodo--;
 	l->page = (struct guestfs_page){ .client = l->client };

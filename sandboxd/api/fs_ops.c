@@ -437,9 +437,17 @@ static void tell(struct text *t, const struct op_row *row, const struct guestfs_
 	text_add(t, "}", 1);
 }
 
-/* The worker copies a share at a time. */
-static int copy_all(
-	struct guestfs *fs, const struct ready *r, struct guestfs_result *ret, struct err *e)
+static int may_go_on(struct call *c, struct err *e)
+{
+	if (core_stopping(c->core))
+		return err_set(e, ERR_UNAVAILABLE, "the server is stopping");
+	return call_gone(c) ? err_set(e, ERR_CONFLICT, "the client has left") : 0;
+}
+
+/* The worker copies a share at a time. How much there is to copy is the guest's word: nobody goes on for a client
+ * that has left. */
+static int copy_all(struct call *c, struct guestfs *fs, const struct ready *r,
+	struct guestfs_result *ret, struct err *e)
 {
 	struct guestfs_args a = r->a;
 	int64_t total = 0;
@@ -448,7 +456,7 @@ static int copy_all(
 		a.offset = r->a.offset + (uint64_t)total;
 		a.offset2 = r->a.offset2 + (uint64_t)total;
 		a.length = r->a.length - (uint64_t)total;
-		if (guestfs_call(fs, FILES_COPY, &a, ret, e) < 0)
+		if (may_go_on(c, e) < 0 || guestfs_call(fs, FILES_COPY, &a, ret, e) < 0)
 			return -1;
 		total += ret->value;
 		if (ret->value == 0 || (uint64_t)total >= r->a.length)
@@ -475,7 +483,7 @@ static int carry_out(struct batch *b, struct ready *r, struct err *e)
 	int n;
 
 	r->a.client = b->client;
-	n = r->row->op == FILES_COPY ? copy_all(b->v.s->fs, r, &res, e)
+	n = r->row->op == FILES_COPY ? copy_all(b->c, b->v.s->fs, r, &res, e)
 				     : guestfs_call(b->v.s->fs, r->row->op, &r->a, &res, e);
 	if (n < 0)
 		return -1;

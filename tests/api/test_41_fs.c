@@ -107,6 +107,36 @@ static json_t *list(const char *query, json_t **ret_end)
 	return all;
 }
 
+static int64_t size_of(const char *path)
+{
+	json_t *o = rig_json(rig, "GET", fs(rig_path("stat?path=%s", path)), NULL, 200);
+	int64_t n = num(o, "size");
+
+	json_decref(o);
+	return n;
+}
+
+/* How much there is to copy is the guest's word; nobody goes on with it for a client that has left. */
+static void a_copy_ends_with_its_client(void **state)
+{
+	static const char body[] = "{\"ops\":[{\"op\":\"copy\",\"from\":\"/sandbox/home/endless\","
+				   "\"to\":\"/sandbox/home/copied\"}]}";
+	int64_t seen = -1, size = 0;
+	int fd;
+
+	(void)state;
+	assert_int_equal(rig_sh(rig, id, "truncate -s 3G endless; touch copied", NULL), 0);
+	fd = rig_open(rig, "POST", fs("ops"), NULL, "application/json", body, sizeof(body) - 1);
+	close(fd);
+	for (int quiet = 0; quiet < 10; quiet = size == seen ? quiet + 1 : 0) {
+		seen = size;
+		rig_pause(50);
+		size = size_of("/sandbox/home/copied");
+	}
+	assert_true(size < (int64_t)1 << 30);
+	assert_int_equal(rig_sh(rig, id, "rm endless copied", NULL), 0);
+}
+
 static void listing_pages_and_goes_deep(void **state)
 {
 	json_t *all, *end;
@@ -373,6 +403,7 @@ int main(void)
 	static const struct CMUnitTest plain[] = {
 		T("stat shows all attributes", stat_shows_all_attributes),
 		T("listing pages and goes deep", listing_pages_and_goes_deep),
+		T("a copy ends with its client", a_copy_ends_with_its_client),
 		T("handle writes, appends and survives a rename",
 			handle_writes_appends_and_survives_rename),
 		T("handle belongs to its client", handle_belongs_to_its_client),

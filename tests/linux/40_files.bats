@@ -141,3 +141,14 @@ guest() {
 	[[ $output =~ /sandbox/home/late:\ (No\ space\ left\ on\ device|Disk\ quota\ exceeded) ]] || { echo "$output"; false; }
 	[ "$(guest 'ls late 2>/dev/null')" = "" ]
 }
+
+@test "a listing of a tree remembers so many bytes, however long the guest's names are" {
+	guest 'd=/tmp/wide; p=$(printf %0240d 0); for i in 1 2 3 4 5 6 7; do d=$d/$p; done
+		mkdir -p $d && cd $d && seq 4500 | sed "s/^/$p/" | xargs mkdir && echo made' | grep made
+	run api "$S/fs/list?path=/tmp/wide&depth=8"
+	[[ ${lines[-1]} == *'"error"'*'too many directories'* ]]
+	[ "${#lines[@]}" -gt 1000 ]
+	guest 'rm -rf /tmp/wide'
+	run api "$S/fs/list?path=/sandbox&depth=8"
+	[[ ${lines[-1]} == '{"end":true}' ]]
+}
