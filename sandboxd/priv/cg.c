@@ -375,6 +375,27 @@ void cg_each(const struct cg *cg, void (*fn)(void *arg, uint32_t block), void *a
 		each_in(cg->base1[c], fn, arg);
 }
 
+bool cg_elsewhere(const struct cg *cg, const char *name)
+{
+	int fd = cg->held < 0 ? -1 : openat(cg->held, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	char path[sizeof(((struct dirent *)0)->d_name) + 32];
+	struct dirent *de;
+	bool found = false;
+
+	while (d && !found && (de = readdir(d))) {
+		if (strncmp(de->d_name, CG_BASE, strlen(CG_BASE)) != 0 || strcmp(de->d_name, cg->base) == 0)
+			continue;
+		snprintf(path, sizeof(path), "%s/%.23s", de->d_name, name);
+		found = faccessat(fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+	}
+	if (d)
+		closedir(d);
+	else
+		close_p(&fd);
+	return found;
+}
+
 void cg_leave(const struct cg *cg)
 {
 	for (int c = 0; c < CG_CTRLS; c++)

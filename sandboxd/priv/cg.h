@@ -21,6 +21,7 @@
 #include <sys/types.h>
 
 #define CG_PIDS_DEFAULT 1024
+#define CG_BASE         "sandboxd-"
 
 enum cg_mode { CG_NONE, CG_V2, CG_HYBRID, CG_V1 };
 /* CG_CPUACCT only counts: it is used where it is mounted and there is no cgroup2. */
@@ -92,6 +93,8 @@ int cg_populated(const struct cg *cg, const char *name);
 int cg_remove(const struct cg *cg, const char *name);
 /* Calls fn for every n<block> that is in any hierarchy, maybe more than once. */
 void cg_each(const struct cg *cg, void (*fn)(void *arg, uint32_t block), void *arg);
+/* Another server of this machine has a group of this name, and so the ids that go with it. */
+bool cg_elsewhere(const struct cg *cg, const char *name);
 /* The caller goes back to the root groups. */
 void cg_leave(const struct cg *cg);
 /* Leaves, and removes the base folders when nothing else is left in them. */

@@ -86,7 +86,7 @@ static bool name_kept(int priv, uint32_t *ret)
 	struct stat st;
 
 	return fstat(priv, &st) == 0 && file_read(priv, NAME_FILE, text, sizeof(text)) == 0 &&
-	       sscanf(text, "sandboxd-%8" SCNx32 " %llu %llu", ret, &dev, &ino) == 3 &&
+	       sscanf(text, CG_BASE "%8" SCNx32 " %llu %llu", ret, &dev, &ino) == 3 &&
 	       dev == st.st_dev && ino == st.st_ino;
 }
 
@@ -183,7 +183,7 @@ static int hold(struct cg *cg, const char *mount, uint32_t hash, int wait_ms, st
 	const struct timespec pause = { .tv_nsec = 10000000 };
 	int r;
 
-	snprintf(cg->base, sizeof(cg->base), "sandboxd-%08" PRIx32, hash);
+	snprintf(cg->base, sizeof(cg->base), CG_BASE "%08" PRIx32, hash);
 	cg->held = open_base(mount, cg->base, f);
 	if (cg->held < 0)
 		return cg->held;

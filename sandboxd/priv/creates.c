@@ -33,6 +33,23 @@ static int at_work(const struct broker *b)
 	return n;
 }
 
+/* Ids that nobody else on this machine has. Two servers that take the same at the same moment began at different
+ * places (set_up). */
+static int take_block(struct broker *b, uint32_t *ret)
+{
+	char group[BOX_NAME_MAX];
+
+	for (uint32_t tried = 0; tried < BOX_BLOCKS; tried++) {
+		if (box_block_take(&b->blocks, ret) < 0)
+			break;
+		box_group(group, *ret);
+		if (!cg_elsewhere(&b->env.cg, group))
+			return 0;
+		box_block_free(&b->blocks, *ret);
+	}
+	return -EAGAIN;
+}
+
 static struct job *start_builder(struct broker *b, const struct build_shape *shape)
 {
 	struct job *j;
@@ -43,7 +60,7 @@ static struct job *start_builder(struct broker *b, const struct build_shape *sha
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv) < 0)
 		return NULL;
 	j = broker_job(b, JOB_BUILD);
-	if (!j || box_block_take(&b->blocks, &j->from.block) < 0) {
+	if (!j || take_block(b, &j->from.block) < 0) {
 		if (j)
 			j->done = true;
 		close(sv[0]);

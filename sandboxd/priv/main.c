@@ -207,6 +207,7 @@ static int set_up(struct broker *b, const struct args *a, struct fail *f)
 		(r = filter_compile(&env->jail_filter, FILTER_JAIL, f)) < 0 || (r = egress_jail(env, f)) < 0)
 		return r;
 	area_each(&env->areas, remove_unclaimed, &env->areas);
+	b->blocks.next = (uint32_t)strtoul(env->cg.base + strlen(CG_BASE), NULL, 16) % BOX_BLOCKS;
 	box_each(env->boxes, load_blocks, b);
 	cg_each(&env->cg, load_group, b);
 	seal_recover_all(env);

@@ -13,6 +13,7 @@ setup() {
 teardown() {
 	[ -n "${D:-}" ] || return 0
 	! mountpoint -q "$D/disk" || umount -l "$D/disk"
+	[ -z "${NEIGHBOUR:-}" ] || find "$NEIGHBOUR" -depth -type d -exec rmdir {} \;
 	if [ -n "${SRV:-}" ] || [ -n "${ENDED:-}" ]; then
 		server_up || start
 		for id in $(api /v1/sandboxes | grep -o '"sbx_[0-9a-f]*"' | tr -d '"'); do
@@ -206,4 +207,22 @@ shorter() { [ "$(tail -n 1 <<<"$1")" -lt "$(tail -n 1 <<<"$2")" ]; }
 	grep -q ' started ' "$D/log2"
 	[ "$(api -X DELETE -o /dev/null -w '%{http_code}' /v1/sandboxes/a)" = 204 ]
 	! pgrep -f "^sleep $n" || false # its end was told: it has ended, and by the groups that it has
+}
+
+@test "a sandbox never gets the ids that one of another server has" {
+	block_of() { od -An -tu4 -j4 -N4 "$D/state/priv/boxes/$1" | tr -d ' '; }
+	new() { json /v1/sandboxes '{}' | grep -o '"id":"[^"]*"' | cut -d'"' -f4; }
+	start
+	own=$(block_of "$(new)")
+	stop
+	top=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
+	NEIGHBOUR=${top:-/sys/fs/cgroup/pids}/sandboxd-neighbour$RANDOM
+	mkdir "$NEIGHBOUR"
+	from=$((own > 20 ? own - 20 : 0))
+	for n in $(seq "$from" $((own + 40))); do [ "$n" = "$own" ] || mkdir "$NEIGHBOUR/n$n"; done
+	start
+	for _ in 1 2 3; do
+		n=$(block_of "$(new)")
+		[ "$n" -lt "$from" ] || [ "$n" -gt $((own + 40)) ] || { echo "$n is a neighbour's"; false; }
+	done
 }
