@@ -153,7 +153,7 @@ static int guard(struct api *a, struct frame *f, struct err *e)
 	if (!known)
 		return err_set(e, ERR_NOT_FOUND, "no such route");
 	f->handler = &handlers[m->route->id];
-	if (guard_body(r, m->route, e) < 0)
+	if (guard_body(r, m->route, e) < 0 || guard_conditions(r, m->route, e) < 0)
 		return -1;
 	return check_cap(f->call.core, m->route, e);
 }

@@ -4,6 +4,7 @@
 #include "sandboxd/api/guard.h"
 
 #include "common/json/json.h"
+#include "common/sys/mem.h"
 
 #include <arpa/inet.h>
 #include <string.h>
@@ -155,11 +156,17 @@ int guard_body(struct http_req *r, const struct route *route, struct err *e)
 	const char *want = raw ? "application/octet-stream" : "application/json";
 	int64_t max = raw ? RAW_BODY_MAX : JSON_BODY_MAX;
 	const char *type = http_header(r, "Content-Type");
+	const char *coding = http_header(r, "Content-Encoding");
 
 	if (http_content_length(r) == 0)
 		return 0;
 	if (!type || !media_is(type, want)) {
 		err_set(e, ERR_INVALID_REQUEST, "the body's Content-Type must be %s", want);
+		e->http = 415;
+		return -1;
+	}
+	if (coding && strcasecmp(coding, "identity") != 0) {
+		err_set(e, ERR_INVALID_REQUEST, "Content-Encoding: a body is taken as it is");
 		e->http = 415;
 		return -1;
 	}
@@ -170,5 +177,17 @@ int guard_body(struct http_req *r, const struct route *route, struct err *e)
 			e->http = 413;
 		return -1;
 	}
+	return 0;
+}
+
+/* Left unread they would be broken: what must not be carried out unless something holds is not carried out. */
+int guard_conditions(struct http_req *r, const struct route *route, struct err *e)
+{
+	static const char *const names[] = { "If-Match", "If-None-Match", "If-Unmodified-Since" };
+
+	for (size_t i = 0; route->method != M_GET && i < ARRAY_LEN(names); i++)
+		if (http_header(r, names[i]))
+			return err_set(e, ERR_UNSUPPORTED,
+				"%s: this server changes nothing on a condition", names[i]);
 	return 0;
 }

@@ -16,6 +16,7 @@ int guard_origin(struct http_req *r, const struct strlist *hosts, const struct s
 int guard_token(struct http_req *r, const char *token, struct err *e);
 /* Rows 4 and 5, from the header alone; a chunked body is counted while it comes. */
 int guard_body(struct http_req *r, const struct route *route, struct err *e);
+int guard_conditions(struct http_req *r, const struct route *route, struct err *e);
 /* Pure parts, for tests. */
 bool guard_host_ok(const char *host, const struct strlist *allowed);
 bool guard_bearer_ok(const char *authorization, const char *token);
