@@ -52,6 +52,9 @@ $(O)/soak/soak: $(call objs,tests/soak) $(O)/lib/libsbx.a
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_client)
+JAIL_PARTS := $(patsubst %,$(O)/obj/sandboxd/priv/%.o,jail filter sys)
+$(O)/tests/unit/test_jail: $(JAIL_PARTS)
+$(O)/tests/unit/test_jail: LDFLAGS += $(JAIL_PARTS) -lseccomp
 # The attacks that run inside a sandbox, and a broker that starts guest processes as guest root.
 $(O)/tests/linux/attack: $(O)/guest/tests/linux/attack.o
 $(O)/tests/linux/poke: $(O)/guest/tests/linux/poke.o

@@ -23,6 +23,38 @@ bool btrfs_is(int dir)
 	return fstatfs(dir, &st) == 0 && (unsigned long)st.f_type == BTRFS_SUPER_MAGIC;
 }
 
+static bool has_device(int top, const char *fsid, const char *device)
+{
+	char path[NAME_MAX + 300];
+
+	snprintf(path, sizeof(path), "%s/devices/%.255s", fsid, device);
+	return faccessat(top, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* A copy of a file system, mounted beside the original, goes by a name of the kernel's; mounted once more it says the
+ * original's, whose figures are not its own. Its device tells. */
+static int by_device(int dir, char fsid[BTRFS_FSID_MAX])
+{
+	struct btrfs_ioctl_dev_info_args a = { .devid = 1 };
+	const char *path = (const char *)a.path, *device;
+	int top = open("/sys/fs/btrfs", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = top < 0 ? NULL : fdopendir(top);
+	const struct dirent *de;
+
+	if (!d || ioctl(dir, BTRFS_IOC_DEV_INFO, &a) < 0 || !(device = strrchr(path, '/')) ||
+		has_device(top, fsid, device + 1))
+		goto out;
+	while ((de = readdir(d)))
+		if (strlen(de->d_name) == BTRFS_FSID_MAX - 1 && has_device(top, de->d_name, device + 1))
+			memcpy(fsid, de->d_name, BTRFS_FSID_MAX);
+out:
+	if (d)
+		closedir(d);
+	else
+		close_p(&top);
+	return 0;
+}
+
 int btrfs_fsid(int dir, char fsid[BTRFS_FSID_MAX])
 {
 	struct btrfs_ioctl_fs_info_args a = { 0 };
@@ -34,7 +66,7 @@ int btrfs_fsid(int dir, char fsid[BTRFS_FSID_MAX])
 	for (size_t i = 0; i < sizeof(a.fsid); i++)
 		n += (size_t)snprintf(fsid + n, BTRFS_FSID_MAX - n, "%s%02x",
 			i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", u[i]);
-	return 0;
+	return by_device(dir, fsid);
 }
 
 int btrfs_quota_on(int dir)

@@ -27,7 +27,7 @@ struct build_env {
 	int state, priv, layers, boxes;
 	struct area_store areas;
 	struct cg cg;
-	struct filter filter, apart; /* the guests'; where there is more than one volume */
+	struct filter filter, apart, jail_filter; /* filter.h */
 	int program[PROG_COUNT]; /* sealed memfds: nothing in a sandbox leads to a file of the host
 				  */
 	uid_t front_uid;

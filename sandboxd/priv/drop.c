@@ -9,6 +9,7 @@
 #include <linux/keyctl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 static const uint64_t keep[] = {
@@ -103,34 +104,6 @@ int drop_rights(enum drop_who who, const struct filter *flt, struct fail *f)
 	if (r < 0)
 		return fail_set(f, r, "set limits");
 	r = drop_bounding(keep[who]);
-	if (r < 0)
-		return fail_set(f, r, "drop capabilities");
-	r = filter_install(flt);
-	return r < 0 ? fail_set(f, r, "install the system call filter") : 0;
-}
-
-/* The uid stays root's; what is not named here is gone all the same. */
-static int keep_only(uint64_t caps)
-{
-	struct __user_cap_header_struct head = { _LINUX_CAPABILITY_VERSION_3, 0 };
-	struct __user_cap_data_struct set[2] = {
-		{ .effective = (uint32_t)caps, .permitted = (uint32_t)caps },
-		{ .effective = (uint32_t)(caps >> 32), .permitted = (uint32_t)(caps >> 32) },
-	};
-
-	return syscall(SYS_capset, &head, set) < 0 ? -errno : 0;
-}
-
-int drop_in_jail(uint64_t caps, const struct drop_limit *most, size_t n, const struct filter *flt,
-	struct fail *f)
-{
-	int r = 0;
-
-	for (size_t i = 0; i < n && r == 0; i++)
-		r = set_limit(most[i].what, most[i].max);
-	if (r < 0)
-		return fail_set(f, r, "set limits");
-	r = keep_only(caps);
 	if (r < 0)
 		return fail_set(f, r, "drop capabilities");
 	r = filter_install(flt);

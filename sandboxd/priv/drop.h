@@ -6,7 +6,6 @@
 #include "sandboxd/priv/filter.h"
 
 #include <linux/capability.h>
-#include <sys/resource.h>
 
 #define CAP(x) (1ull << (CAP_##x))
 
@@ -15,13 +14,6 @@ enum drop_who { DROP_INIT, DROP_WORKER };
 /* Called inside the guest's user namespace with every capability there: becomes guest root with the
  * capabilities of its kind, own keyring, limits, no_new_privs and the filter. */
 int drop_rights(enum drop_who who, const struct filter *flt, struct fail *f);
-/* The same for a child that reads what a guest or a stranger wrote, in its jail: keeps `caps` alone. */
-struct drop_limit {
-	int what;
-	rlim_t max;
-};
-int drop_in_jail(uint64_t caps, const struct drop_limit *most, size_t n, const struct filter *flt,
-	struct fail *f);
 /* Default signal actions, nothing blocked: what a program expects to start with. */
 void drop_signals(void);
 

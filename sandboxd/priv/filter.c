@@ -14,6 +14,7 @@
 #include <netinet/in.h>
 #include <sched.h>
 #include <seccomp.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -97,7 +98,7 @@ static void rule_unshare(struct filter *p)
 
 static void rule_ioctl(struct filter *p)
 {
-	uint32_t sharing = p->apart ? ERRNO(EXDEV) : SECCOMP_RET_ALLOW;
+	uint32_t sharing = p->kind == FILTER_APART ? ERRNO(EXDEV) : SECCOMP_RET_ALLOW;
 
 	load_arg(p, 1);
 	answer_if(p, BPF_JEQ, TIOCSTI, ERRNO(EPERM));
@@ -182,9 +183,25 @@ static const struct {
 	{ "memfd_create", rule_memfd }, { "setrlimit", rule_setrlimit },
 	{ "prlimit64", rule_prlimit } };
 
+/* A jail keeps its uid, which is the host's root. */
+static const char *const never_in_jail[] = { "fork", "vfork", "clone", "execve", "execveat", "unshare", "chroot", "kill",
+	"tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_open", "pidfd_send_signal", "pidfd_getfd",
+	"ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "process_mrelease", "kcmp", "socket",
+	"socketpair", "shmget", "semget", "msgget", "mq_open" };
+
+static bool is_never(const struct filter *p, const char *name)
+{
+	for (size_t i = 0; p->kind == FILTER_JAIL && i < ARRAY_LEN(never_in_jail); i++)
+		if (strcmp(never_in_jail[i], name) == 0)
+			return true;
+	return false;
+}
+
 static int add_rules(struct filter *p)
 {
 	for (size_t i = 0; i < ARRAY_LEN(rules); i++) {
+		if (is_never(p, rules[i].name))
+			continue;
 		int nr = seccomp_syscall_resolve_name(rules[i].name);
 		if (nr < 0)
 			return -ENOSYS; /* every architecture has these */
@@ -203,10 +220,17 @@ struct range {
 	uint32_t from, action; /* up to the next range */
 };
 
-static size_t make_ranges(struct range r[CALLS_MAX], bool apart)
+/* copy_file_range shares where it can; without it programs read and write. */
+static uint32_t action_of(const struct filter *p, const struct call *c)
+{
+	if (is_never(p, c->name))
+		return ERRNO(EPERM);
+	return p->kind == FILTER_APART && strcmp(c->name, "copy_file_range") == 0 ? ERRNO(EXDEV) : c->action;
+}
+
+static size_t make_ranges(const struct filter *p, struct range r[CALLS_MAX])
 {
 	static uint32_t actions[CALLS_MAX];
-	int copy = seccomp_syscall_resolve_name("copy_file_range");
 	size_t n = 0;
 
 	for (size_t i = 0; i < CALLS_MAX; i++)
@@ -214,10 +238,8 @@ static size_t make_ranges(struct range r[CALLS_MAX], bool apart)
 	for (size_t i = 0; i < ARRAY_LEN(calls); i++) {
 		int nr = seccomp_syscall_resolve_name(calls[i].name);
 		if (nr >= 0 && nr < CALLS_MAX)
-			actions[nr] = calls[i].action;
+			actions[nr] = action_of(p, &calls[i]);
 	}
-	if (apart && copy >= 0 && copy < CALLS_MAX)
-		actions[copy] = ERRNO(EXDEV); /* it shares where it can; programs then read and write */
 	/* The last number is no call, so what lies past it is ENOSYS too. */
 	actions[CALLS_MAX - 1] = ERRNO(ENOSYS);
 	for (uint32_t i = 0; i < CALLS_MAX; i++)
@@ -243,12 +265,12 @@ static int search(struct filter *p, const struct range *r, size_t n)
 	return e == 0 ? search(p, r + half, n - half) : e;
 }
 
-int filter_compile(struct filter *ret, bool apart, struct fail *f)
+int filter_compile(struct filter *ret, enum filter_kind kind, struct fail *f)
 {
 	static struct range ranges[CALLS_MAX];
 	int r;
 
-	*ret = (struct filter){ .apart = apart };
+	*ret = (struct filter){ .kind = kind };
 	load(ret, offsetof(struct seccomp_data, arch));
 	put(ret, BPF_JMP | BPF_JEQ | BPF_K, seccomp_arch_native(), 1, 0);
 	answer(ret, SECCOMP_RET_KILL_PROCESS);
@@ -257,7 +279,7 @@ int filter_compile(struct filter *ret, bool apart, struct fail *f)
 	answer_if(ret, BPF_JGE, X32_BIT, SECCOMP_RET_KILL_PROCESS);
 	r = add_rules(ret);
 	if (r == 0)
-		r = search(ret, ranges, make_ranges(ranges, apart));
+		r = search(ret, ranges, make_ranges(ret, ranges));
 	if (r == 0 && ret->len > FILTER_MAX)
 		r = -E2BIG;
 	return r < 0 ? fail_set(f, r, "compile the system call filter") : 0;

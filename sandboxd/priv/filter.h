@@ -7,19 +7,20 @@
 #include "sandboxd/priv/sys.h"
 
 #include <linux/filter.h>
-#include <stdbool.h>
 
 #define FILTER_MAX 1024
 
+/* APART: for sandboxes with several volumes. Where disks are parts of one file system, data that two of them share is
+ * charged to the first as long as the other holds it: a reader could use up the volume that he reads. So no file gets
+ * data by sharing. JAIL: for our own children in jails, which start, signal, trace and call nobody. */
+enum filter_kind { FILTER_GUEST, FILTER_APART, FILTER_JAIL };
 struct filter {
-	bool apart; /* no file of one disk gets data of another by sharing them */
+	enum filter_kind kind;
 	unsigned short len;
 	struct sock_filter code[FILTER_MAX];
 };
 
-/* apart: for sandboxes with several volumes. Where disks are parts of one file system, data that two of them share is
- * charged to the first as long as the other holds it: a reader could use up the volume that he reads. */
-int filter_compile(struct filter *ret, bool apart, struct fail *f);
+int filter_compile(struct filter *ret, enum filter_kind kind, struct fail *f);
 /* no_new_privs, then the filter, on the calling process. */
 int filter_install(const struct filter *flt);
 

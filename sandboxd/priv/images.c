@@ -32,7 +32,7 @@ static void answer(struct broker *b, uint64_t tag, const struct unpack_result *r
 
 static void import(const struct broker *b, const struct unpack_job *job, int out)
 {
-	struct unpack_env env = { b->env.priv, b->env.layers, &b->env.filter };
+	struct unpack_env env = { b->env.priv, b->env.layers, &b->env.jail_filter };
 	struct unpack_result r = { 0 };
 
 	unpack_import(&env, job, &r);

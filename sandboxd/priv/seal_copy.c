@@ -8,19 +8,18 @@
 #include "common/sys/core.h"
 #include "common/sys/mem.h"
 #include "sandboxd/priv/drop.h"
+#include "sandboxd/priv/jail.h"
 #include "sandboxd/priv/root.h"
 
 #include <dirent.h>
 #include <limits.h>
 #include <linux/fs.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -337,11 +336,11 @@ static int enter(int to, struct fail *f)
 
 static int give_up_rights(const struct filter *filter, struct fail *f)
 {
-	static const struct drop_limit limits[] = { { RLIMIT_AS, MEMORY_MAX }, { RLIMIT_CORE, CORE_NEVER },
+	static const struct jail_limit limits[] = { { RLIMIT_AS, MEMORY_MAX }, { RLIMIT_CORE, CORE_NEVER },
 		{ RLIMIT_NPROC, 0 } };
 
 	/* SYS_ADMIN for the overlay's own attributes, while the filter refuses every other use of it */
-	return drop_in_jail(CAP(CHOWN) | CAP(DAC_OVERRIDE) | CAP(DAC_READ_SEARCH) | CAP(FOWNER) |
+	return jail_drop(CAP(CHOWN) | CAP(DAC_OVERRIDE) | CAP(DAC_READ_SEARCH) | CAP(FOWNER) |
 				    CAP(FSETID) | CAP(SYS_ADMIN) | CAP(SETFCAP),
 		limits, ARRAY_LEN(limits), filter, f);
 }
@@ -356,12 +355,18 @@ static void use_all_descriptors(void)
 	(void)setrlimit(RLIMIT_NOFILE, &l);
 }
 
-static void jailed(const struct build_env *env, int from, int to, int64_t disk_mb, int out)
+struct job {
+	const struct build_env *env;
+	int from, to;
+	int64_t disk_mb;
+};
+
+static void jailed(const void *arg, int out)
 {
-	int keep[3] = { fcntl(from, F_DUPFD, 32), fcntl(to, F_DUPFD, 32), fcntl(out, F_DUPFD, 32) };
+	const struct job *j = arg;
+	int keep[3] = { fcntl(j->from, F_DUPFD, 32), fcntl(j->to, F_DUPFD, 32), fcntl(out, F_DUPFD, 32) };
 	struct fail f = { 0 };
 
-	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	umask(0);
 	use_all_descriptors();
 	if (enter(keep[1], &f) == 0) {
@@ -369,8 +374,8 @@ static void jailed(const struct build_env *env, int from, int to, int64_t disk_m
 			dup2(keep[i], 3 + i);
 		close_range(6, ~0u, 0);
 		keep[2] = 5;
-		if (give_up_rights(&env->filter, &f) == 0)
-			copy_tree(3, 4, disk_mb, &f);
+		if (give_up_rights(&j->env->jail_filter, &f) == 0)
+			copy_tree(3, 4, j->disk_mb, &f);
 	}
 	ssize_t n = write(keep[2], &f, sizeof(f));
 	_exit(n == sizeof(f) && !f.sys ? 0 : 1);
@@ -378,28 +383,16 @@ static void jailed(const struct build_env *env, int from, int to, int64_t disk_m
 
 int seal_copy(const struct build_env *env, int from, int to, int64_t disk_mb, struct fail *f)
 {
+	const struct job j = { env, from, to, disk_mb };
 	struct fail got = { 0 };
-	int p[2], status = 0;
-	pid_t pid;
-	ssize_t n;
+	int status = 0, r = jail_run(jailed, &j, &got, sizeof(got), &status, f);
 
-	if (pipe2(p, O_CLOEXEC) < 0)
-		return fail_set(f, errno, "make a pipe");
-	pid = fork();
-	if (pid == 0)
-		jailed(env, from, to, disk_mb, p[1]);
-	close(p[1]);
-	n = pid < 0 ? -1 : read(p[0], &got, sizeof(got));
-	close(p[0]);
-	if (pid < 0)
-		return fail_set(f, errno, "start the copier");
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
-	if (n == sizeof(got) && got.sys) {
+	got.text[sizeof(got.text) - 1] = 0;
+	if (r == 0 && got.sys) {
 		*f = got;
 		return -got.sys;
 	}
-	if (n != sizeof(got) || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+	if (r < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
 		return fail_set(f, EIO, "the copier ended with status %d", status);
 	return 0;
 }

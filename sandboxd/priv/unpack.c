@@ -10,15 +10,14 @@
 #include "common/sys/mem.h"
 #include "common/sys/tree.h"
 #include "sandboxd/priv/drop.h"
+#include "sandboxd/priv/jail.h"
 
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -109,10 +108,10 @@ static int enter(const struct jail *j, struct fail *f)
 
 static int give_up_rights(const struct unpack_env *env, struct fail *f)
 {
-	static const struct drop_limit limits[] = { { RLIMIT_CPU, SECONDS_MAX }, { RLIMIT_AS, MEMORY_MAX },
+	static const struct jail_limit limits[] = { { RLIMIT_CPU, SECONDS_MAX }, { RLIMIT_AS, MEMORY_MAX },
 		{ RLIMIT_FSIZE, FILE_MAX }, { RLIMIT_CORE, CORE_NEVER }, { RLIMIT_NPROC, 0 } };
 
-	return drop_in_jail(CAP(CHOWN) | CAP(DAC_OVERRIDE) | CAP(DAC_READ_SEARCH) | CAP(FOWNER) |
+	return jail_drop(CAP(CHOWN) | CAP(DAC_OVERRIDE) | CAP(DAC_READ_SEARCH) | CAP(FOWNER) |
 				    CAP(FSETID) | CAP(SETFCAP),
 		limits, ARRAY_LEN(limits), env->filter, f);
 }
@@ -151,13 +150,14 @@ static int work(const struct jail *j, struct unpack_result *ret)
 	return job->kind == UNPACK_ROOTFS ? unpack_fixup(root, root, &ret->fail) : 0;
 }
 
-static void jailed(const struct jail *j)
+static void jailed(const void *arg, int answer)
 {
+	struct jail here = *(const struct jail *)arg;
+	const struct jail *j = &here;
 	struct unpack_result ret = { 0 };
 	int out = openat(j->env->layers, j->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	int answer = j->answer;
 
-	(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	here.answer = answer;
 	umask(022); /* of folders that the archive does not name */
 	if (out < 0)
 		fail_set(&ret.fail, errno, "open the layer");
@@ -171,33 +171,17 @@ static void jailed(const struct jail *j)
 
 /* --- outside --------------------------------------------------------------------------------- */
 
-static int run_jail(const struct jail *model, struct unpack_result *ret)
+static int run_jail(const struct jail *j, struct unpack_result *ret)
 {
-	struct jail j = *model;
 	struct unpack_result got = { 0 };
-	int p[2], status = 0;
-	pid_t pid;
-	ssize_t n;
+	int status = 0, r = jail_run(jailed, j, &got, sizeof(got), &status, &ret->fail);
 
-	if (pipe2(p, O_CLOEXEC) < 0)
-		return fail_set(&ret->fail, errno, "make a pipe");
-	j.answer = p[1];
-	pid = fork();
-	if (pid == 0)
-		jailed(&j);
-	close(p[1]);
-	n = pid < 0 ? -1 : read(p[0], &got, sizeof(got));
-	close(p[0]);
-	if (pid < 0)
-		return fail_set(&ret->fail, errno, "start the unpacker");
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
 	got.fail.text[sizeof(got.fail.text) - 1] = 0;
-	if (n == sizeof(got) && got.fail.sys) {
+	if (r == 0 && got.fail.sys) {
 		ret->fail = got.fail;
 		return -got.fail.sys;
 	}
-	if (n != sizeof(got) || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+	if (r < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
 		return fail_set(&ret->fail, EIO,
 			"the unpacker ended with status %d: out of time or memory", status);
 	*ret = got;
@@ -258,7 +242,6 @@ int unpack_import(
 	struct jail j = { .env = env, .job = job, .answer = -1 };
 	int r;
 
-	signal(SIGCHLD, SIG_DFL);
 	j.lib = job->kind == UNPACK_FINISH ? NULL : unpack_load(&ret->fail);
 	if (ret->fail.sys)
 		return -ret->fail.sys;

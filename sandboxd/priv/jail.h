@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/* Jails: children that read what a guest or a stranger wrote, as the host's root (it owns what they make) with a few
+ * capabilities. A uid alone may do much to others that have it: kill them, trace those that have no more rights,
+ * lower their limits. So a jail is alone in a process namespace, and its filter starts, signals and traces nobody. */
+#ifndef SANDBOXD_PRIV_JAIL_H
+#define SANDBOXD_PRIV_JAIL_H
+
+#include "sandboxd/priv/filter.h"
+
+#include <sys/resource.h>
+
+struct jail_limit {
+	int what;
+	rlim_t max;
+};
+
+/* In a process of its own, which can make one jail only: run(arg, out) in the jail, which must write `size` bytes to
+ * `out` and end with 0, or something else where they tell of a failure. *status: its end, as from waitpid. */
+int jail_run(void (*run)(const void *arg, int out), const void *arg, void *ret, size_t size, int *status,
+	struct fail *f);
+/* In the jail, when all is opened that it will need. */
+int jail_drop(uint64_t caps, const struct jail_limit *most, size_t n, const struct filter *flt, struct fail *f);
+
+#endif

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT */
+/* What reads archives and guests' trees keeps the uid of the host's root: nobody else who has it may feel that. */
+#include "sandboxd/priv/drop.h"
+#include "sandboxd/priv/jail.h"
+#include "tests/support/test.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static pid_t victim; /* root's, and no jail */
+
+static long signal_one(void) { return kill(victim, 0); }
+static long signal_all(void) { return kill(-1, 0); }
+static long trace(void) { return ptrace(PTRACE_SEIZE, victim, 0, 0); }
+static long open_it(void) { return syscall(SYS_pidfd_open, victim, 0); }
+static long its_limits(void) { return prlimit(victim, RLIMIT_NOFILE, NULL, &(struct rlimit){ 0 }); }
+static long its_group(void) { return getpgid(victim); }
+static long call(void) { return socket(AF_UNIX, SOCK_STREAM, 0); }
+static long run(void) { return execl("/bin/true", "true", (char *)NULL); }
+static long leave(void) { return unshare(CLONE_NEWUTS); }
+static long start(void)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(0);
+	return pid;
+}
+
+/* jailed: with the filter; bare: what its namespace alone refuses, 0: nothing */
+static const struct {
+	const char *name;
+	long (*fn)(void);
+	int jailed, bare;
+} rows[] = {
+	{ "a signal to one", signal_one, EPERM, ESRCH },
+	{ "a signal to all", signal_all, EPERM, ESRCH },
+	{ "tracing", trace, EPERM, ESRCH },
+	{ "a descriptor of one", open_it, EPERM, ESRCH },
+	{ "limits of one", its_limits, ESRCH, ESRCH },
+	{ "a look at one", its_group, ESRCH, ESRCH },
+	{ "another process", start, EPERM, 0 },
+	{ "a socket", call, EPERM, 0 },
+	{ "a program", run, EPERM, 0 },
+	{ "a namespace", leave, EPERM, 0 },
+};
+
+struct plan {
+	const struct filter *filter; /* NULL: without */
+};
+
+static void attempts(const void *arg, int out)
+{
+	const struct plan *p = arg;
+	int got[ARRAY_LEN(rows)] = { 0 };
+	struct fail f = { 0 };
+
+	if (p->filter && jail_drop(CAP(CHOWN), NULL, 0, p->filter, &f) < 0)
+		_exit(2);
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		if (!p->filter && !rows[i].bare)
+			continue;
+		errno = 0;
+		got[i] = rows[i].fn() < 0 ? errno : -1;
+	}
+	_exit(write(out, got, sizeof(got)) == sizeof(got) ? 0 : 1);
+}
+
+/* jail_run serves a process of its own. */
+static void in_a_jail(const struct plan *p, int got[ARRAY_LEN(rows)])
+{
+	size_t size = ARRAY_LEN(rows) * sizeof(got[0]);
+	struct fail f = { 0 };
+	int io[2], status = 0;
+
+	assert_int_equal(pipe(io), 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		int r = jail_run(attempts, p, got, size, &status, &f);
+		_exit(r == 0 && status == 0 && write(io[1], got, size) == (ssize_t)size ? 0 : 1);
+	}
+	close(io[1]);
+	assert_int_equal(read(io[0], got, size), (ssize_t)size);
+	close(io[0]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
+static void a_jail_reaches_nobody(void **state)
+{
+	static struct filter filter;
+	int jailed[ARRAY_LEN(rows)], bare[ARRAY_LEN(rows)];
+	struct fail f = { 0 };
+
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	victim = getpid();
+	assert_int_equal(filter_compile(&filter, FILTER_JAIL, &f), 0);
+	in_a_jail(&(struct plan){ &filter }, jailed);
+	in_a_jail(&(struct plan){ NULL }, bare);
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (jailed[i] != rows[i].jailed || bare[i] != rows[i].bare)
+			fail_msg("%s: %d and %d, not %d and %d", rows[i].name, jailed[i], bare[i], rows[i].jailed,
+				rows[i].bare);
+}
+
+struct end {
+	int signal;
+};
+
+static void ends_so(const void *arg, int out)
+{
+	const struct end *e = arg;
+
+	(void)out;
+	(void)signal(SIGILL, SIG_DFL); /* the test's library catches it */
+	(void)setrlimit(RLIMIT_CORE, &(struct rlimit){ 1, 1 });
+	if (e->signal == SIGILL)
+		__builtin_trap(); /* what the kernel sends ends the first of a namespace, too */
+	if (e->signal == SIGXCPU)
+		for (;;)
+			;
+	_exit(3);
+}
+
+static void one_that_ends_early_gives_no_answer(void **state)
+{
+	static const struct end ends[] = { { 0 }, { SIGILL }, { SIGXCPU } };
+	struct fail f = { 0 };
+
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+		pid_t pid = fork();
+		int status = 0, answer;
+		if (pid == 0) {
+			if (ends[i].signal == SIGXCPU)
+				(void)setrlimit(RLIMIT_CPU, &(struct rlimit){ 1, 1 });
+			int r = jail_run(ends_so, &ends[i], &answer, sizeof(answer), &status, &f);
+			_exit(r < 0 && (WIFSIGNALED(status) || WEXITSTATUS(status) == 3) ? 0 : 1);
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_int_equal(status, 0);
+	}
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_jail_reaches_nobody),
+		cmocka_unit_test(one_that_ends_early_gives_no_answer),
+	};
+
+	return run_table(tests);
+}
