@@ -27,7 +27,8 @@ struct frame {
 	struct call call; /* first: a call is its frame */
 	const struct handler *handler;
 	struct api *api;
-	bool raw_begun, complete, counted;
+	bool raw_begun, complete;
+	char counted[SBX_ID_MAX]; /* "": not */
 	char *buf;
 	size_t len, size;
 };
@@ -164,16 +165,19 @@ static bool ends_something(enum route_id id)
 	return id == ROUTE_sandbox_delete || id == ROUTE_process_signal;
 }
 
+/* Of a sandbox, whatever it is called by: it has a name and an id, and names change. */
 static int count_in(struct frame *f, struct err *e)
 {
 	const char *ref = call_param(&f->call, "ref");
+	_cleanup_(sandbox_unref_p) struct sandbox *s = NULL;
 
-	if (ends_something(f->call.match.route->id))
+	if (!ref || ends_something(f->call.match.route->id) ||
+		sandbox_find(f->call.core, ref, &s, NULL) < 0)
 		return 0;
-	f->counted = ref && tally_enter(f->api->tally, ref);
-	if (ref && !f->counted)
+	if (!tally_enter(f->api->tally, s->id))
 		return err_set(e, ERR_UNAVAILABLE,
 			"%d requests for this sandbox are under way already", SANDBOX_CONNECTIONS);
+	memcpy(f->counted, s->id, sizeof(f->counted));
 	return 0;
 }
 
@@ -307,8 +311,8 @@ static void on_gone(void *arg, struct http_req *r, bool complete)
 		return;
 	if (f->raw_begun)
 		f->handler->drop(&f->call, f->complete);
-	if (f->counted)
-		tally_leave(f->api->tally, call_param(&f->call, "ref"));
+	if (*f->counted)
+		tally_leave(f->api->tally, f->counted);
 	json_decref(f->call.body);
 	if (f->buf)
 		explicit_bzero(f->buf, f->len); /* values of environments pass here */

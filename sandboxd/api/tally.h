@@ -9,7 +9,7 @@
 struct tally;
 struct tally *tally_new(unsigned most); /* NULL: out of memory */
 void tally_free(struct tally *t);
-/* Counts a request for `ref` (id or name as the client wrote it); false when it is one too many.
+/* Counts a request for `ref`, an id; false when it is one too many.
  * Each true is undone by one tally_leave. Thread-safe. */
 bool tally_enter(struct tally *t, const char *ref);
 void tally_leave(struct tally *t, const char *ref);

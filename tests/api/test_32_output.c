@@ -150,6 +150,32 @@ static void the_header_is_sent_before_any_output(void **state)
 	close(fd);
 }
 
+/* 128 of one sandbox, by whatever it is called; what ends it gets in all the same. */
+static void streams_are_counted_by_the_sandbox_and_not_by_its_name(void **state)
+{
+	enum { MOST = 128 };
+	char box[64];
+	int fds[MOST];
+	json_int_t pid;
+
+	(void)state;
+	snprintf(box, sizeof(box), "%s", rig_sandbox(rig, "{\"name\":\"busy\"}"));
+	pid = start(box, "{\"argv\":[\"sleep\",\"600\"]}");
+	for (int i = 0; i < MOST; i++) {
+		fds[i] = rig_open(rig, "GET",
+			rig_path("/v1/sandboxes/%s/processes/%lld/output", i % 2 ? "busy" : box,
+				(long long)pid),
+			NULL, NULL, NULL, 0);
+		_cleanup_answer_ struct answer a = httpc_head(fds[i]);
+		assert_int_equal(a.status, 200);
+	}
+	rig_refuses(rig, "GET", rig_path("/v1/sandboxes/%s", box), NULL, 503, "unavailable");
+	rig_refuses(rig, "GET", "/v1/sandboxes/busy", NULL, 503, "unavailable");
+	rig_end(rig, "busy");
+	for (int i = 0; i < MOST; i++)
+		close(fds[i]);
+}
+
 static void output_that_is_split_anywhere_stays_the_same_bytes(void **state)
 {
 	json_int_t pid =
@@ -348,6 +374,7 @@ int main(void)
 		cmocka_unit_test(late_followers_hear_everything_from_the_start),
 		cmocka_unit_test(when_the_exit_line_is_there_the_process_has_exited),
 		cmocka_unit_test(the_header_is_sent_before_any_output),
+		cmocka_unit_test(streams_are_counted_by_the_sandbox_and_not_by_its_name),
 		cmocka_unit_test(output_that_is_split_anywhere_stays_the_same_bytes),
 		cmocka_unit_test(kept_are_8_mib_a_stream_and_the_exit_line_comes_last),
 		cmocka_unit_test(a_reader_that_stops_reading_harms_nobody),
