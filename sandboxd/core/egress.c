@@ -286,8 +286,7 @@ void egress_close(struct egress *g)
 	free(g);
 }
 
-/* Under `turn`. */
-static int put_in_force(struct egress *g, const struct net_policy *p, struct err *e)
+static int ask_for(struct egress *g, const struct net_policy *p, struct err *e)
 {
 	struct request q;
 	int r;
@@ -299,6 +298,19 @@ static int put_in_force(struct egress *g, const struct net_policy *p, struct err
 	if (r == 0)
 		return 0;
 	return is_dead(r) ? revive(g, p, CALL_MS, e) : broken(e, r);
+}
+
+/* Under `turn`. A question whose answer did not come may have been heard all the same: the watch's thread then puts
+ * in force again what the sandbox has. */
+static int put_in_force(struct egress *g, const struct net_policy *p, struct err *e)
+{
+	if (ask_for(g, p, e) == 0) {
+		g->unsure = false;
+		return 0;
+	}
+	g->unsure = true;
+	egress_watch_fd(g, -1);
+	return -1;
 }
 
 int egress_policy(struct egress *g, const struct net_policy *p, struct err *e)

@@ -18,6 +18,7 @@ struct egress {
 	struct sandbox *s; /* outlives this */
 	int run_dirfd;
 	pthread_mutex_t turn;
+	bool unsure; /* under turn: what is in force may not be what the sandbox has */
 	/* under the watch's lock */
 	int fd;                    /* EVENTS connection, -1: the process is lost */
 	int64_t retry_ms, wait_ms; /* lost: when to try next */

@@ -225,17 +225,18 @@ static bool restart(struct egress *g)
 	pthread_mutex_lock(&g->turn);
 	pthread_mutex_lock(&s->lock);
 	needed = (s->state == SBX_RUNNING || s->state == SBX_SUSPENDED) &&
-		 s->network.mode != NET_NONE;
+		 (s->network.mode != NET_NONE || g->unsure);
 	if (needed)
 		rc = net_policy_copy(&s->network, &p, &e);
 	pthread_mutex_unlock(&s->lock);
 	if (rc == 0) {
 		rc = egress_revive(g, &p, &e);
 		net_policy_free(&p);
-		if (rc == 0)
+		if (rc == 0) {
+			g->unsure = false;
 			log_warn("a sandbox's egress process was lost, and serves again id=%s",
 				s->id);
-		else
+		} else
 			log_warn("a sandbox has no network for now id=%s reason=\"%s\"", s->id,
 				e.msg);
 	}

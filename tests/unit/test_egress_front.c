@@ -282,6 +282,49 @@ static void a_change_that_fails_changes_nothing(void **state)
 	assert_int_equal(box->network.mode, NET_ALLOWLIST);
 }
 
+/* Waits for the policy that the process has. */
+static bool has_mode(uint32_t mode)
+{
+	struct timespec until = deadline_ms(20000);
+	bool has;
+
+	pthread_mutex_lock(&peer.lock);
+	while (peer.policy.mode != mode && cond_wait_until(&peer.cond, &peer.lock, &until))
+		;
+	has = peer.policy.mode == mode;
+	pthread_mutex_unlock(&peer.lock);
+	return has;
+}
+
+/* The process has heard of the change and its refusal is all that came back: it gets the old one again. */
+static void what_a_failed_change_left_in_force_is_taken_back(void **state)
+{
+	static const enum net_mode before[] = { NET_ALLOWLIST, NET_NONE };
+	static const uint32_t back[] = { EGRESS_ALLOWLIST, EGRESS_NONE };
+
+	(void)state;
+	assert_int_equal(egress_begin(box, &(struct err)ERR_NULL), 0);
+	for (size_t i = 0; i < ARRAY_LEN(before); i++) {
+		struct net_policy next = { .mode = NET_OPEN };
+		struct err e = ERR_NULL;
+
+		pthread_mutex_lock(&box->lock);
+		box->network.mode = before[i];
+		pthread_mutex_unlock(&box->lock);
+		pthread_mutex_lock(&peer.lock);
+		peer.lie = SAYS_NO;
+		unsigned served = peer.connections;
+		pthread_mutex_unlock(&peer.lock);
+		assert_int_equal(egress_change(box, &next, &e), -1);
+		wait_for(&peer.connections, served + 1); /* it has the new one, at least for a moment */
+		pthread_mutex_lock(&peer.lock);
+		peer.lie = HONEST;
+		pthread_mutex_unlock(&peer.lock);
+		assert_true(has_mode(back[i]));
+		assert_int_equal(box->network.mode, before[i]);
+	}
+}
+
 static void one_that_dies_is_started_again(void **state)
 {
 	struct err e = ERR_NULL;
@@ -374,6 +417,7 @@ int main(void)
 		ROW(the_policy_arrives_as_it_is),
 		ROW(a_process_that_lies_is_an_error),
 		ROW(a_change_that_fails_changes_nothing),
+		ROW(what_a_failed_change_left_in_force_is_taken_back),
 		ROW(one_that_dies_is_started_again),
 		ROW(an_ended_sandbox_gets_no_other),
 		ROW(nonsense_ends_the_connection_and_no_more),
