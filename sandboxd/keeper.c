@@ -18,14 +18,9 @@
 #define KEEPER_FD 3
 #define ANSWER_MS 5000
 
-struct kept {
-	int32_t code; /* enum err_code; ERR_NONE: text is the token */
-	char text[TOKEN_MOST + 1];
-};
-
-static void answer(const char *token_file)
+static void answer(const char *token_file, uint8_t no)
 {
-	struct kept k = { 0 };
+	struct kept k = { .no = no };
 	struct err e = ERR_NULL;
 	char *token = NULL;
 
@@ -42,7 +37,7 @@ static void answer(const char *token_file)
 static void child(int sock, const char *token_file)
 {
 	struct err e = ERR_NULL;
-	char byte;
+	uint8_t no;
 
 	setsid(); /* a terminal's ^C is for the server */
 	(void)prctl(PR_SET_NAME, "sbx-keeper", 0, 0, 0);
@@ -50,8 +45,8 @@ static void child(int sock, const char *token_file)
 		_exit(1);
 	if (drop_capabilities(&e) < 0)
 		_exit(1);
-	while (recv(KEEPER_FD, &byte, 1, 0) == 1)
-		answer(token_file);
+	while (recv(KEEPER_FD, &no, 1, 0) == 1)
+		answer(token_file, no);
 	_exit(0);
 }
 
@@ -74,13 +69,25 @@ int keeper_start(const char *token_file, int *ret_fd, struct err *e)
 	return 0;
 }
 
+/* The answer to this question; those to earlier ones, which nobody waited for, are passed over. */
+static bool hear(int fd, uint8_t no, struct kept *ret)
+{
+	do
+		if (!fd_wait(fd, POLLIN, ANSWER_MS) ||
+			recv(fd, ret, sizeof(*ret), MSG_DONTWAIT) != (ssize_t)sizeof(*ret))
+			return false;
+	while (ret->no != no);
+	return true;
+}
+
 int keeper_ask(int fd, char **ret, struct err *e)
 {
+	static uint8_t last; /* one thread asks */
+	const uint8_t no = ++last;
 	struct kept k;
 	int rc = -1;
 
-	if (send(fd, "?", 1, MSG_NOSIGNAL) != 1 || !fd_wait(fd, POLLIN, ANSWER_MS) ||
-		recv(fd, &k, sizeof(k), MSG_DONTWAIT) != (ssize_t)sizeof(k))
+	if (send(fd, &no, 1, MSG_NOSIGNAL) != 1 || !hear(fd, no, &k))
 		return err_set(e, ERR_INTERNAL, "the process that reads the token file has ended");
 	k.text[sizeof(k.text) - 1] = '\0';
 	if (k.code != ERR_NONE)

@@ -6,7 +6,16 @@
 #define SANDBOXD_KEEPER_H
 
 #include "common/base/err.h"
+#include "sandboxd/secrets.h"
 
+#include <stdint.h>
+
+/* A question is a byte, and the answer has it too: one that came too late is nobody's. */
+struct kept {
+	int32_t code; /* enum err_code; ERR_NONE: text is the token */
+	uint8_t no;
+	char text[TOKEN_MOST + 1];
+};
 /* Before rights are dropped and before the first thread. The process ends when *ret_fd is closed.
  */
 int keeper_start(const char *token_file, int *ret_fd, struct err *e);
