@@ -55,6 +55,9 @@ $(O)/soak/soak: $(call objs,tests/soak) $(O)/lib/libsbx.a
 JAIL_PARTS := $(patsubst %,$(O)/obj/sandboxd/priv/%.o,jail filter sys)
 $(O)/tests/unit/test_jail: $(JAIL_PARTS)
 $(O)/tests/unit/test_jail: LDFLAGS += $(JAIL_PARTS) -lseccomp
+UNPACK_PARTS := $(patsubst %,$(O)/obj/sandboxd/priv/%.o,unpack_tar sys)
+$(O)/tests/unit/test_unpack: $(UNPACK_PARTS)
+$(O)/tests/unit/test_unpack: LDFLAGS += $(UNPACK_PARTS) -Wl,--no-as-needed -larchive -Wl,--as-needed
 # The attacks that run inside a sandbox, and a broker that starts guest processes as guest root.
 $(O)/tests/linux/attack: $(O)/guest/tests/linux/attack.o
 $(O)/tests/linux/poke: $(O)/guest/tests/linux/poke.o

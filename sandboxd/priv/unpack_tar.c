@@ -24,6 +24,8 @@
 #define RATIO_FREE  ((int64_t)1 << 30)
 #define SPACE_EVERY ((int64_t)32 << 20) /* bytes between two looks at the disk */
 #define SPACE_LEAST ((uint64_t)256 << 20)
+#define NAMES_EVERY 1024 /* files and folders, likewise; an empty one takes an inode */
+#define NAMES_LEAST 16384 /* or an eighth of all */
 #define DEPTH_MAX   512 /* whoever removes the tree has a descriptor open for each */
 #define OPAQUE_MAX  ((int64_t)16 << 20) /* names of opaque folders */
 #define XATTRS_MAX  64
@@ -107,8 +109,10 @@ struct unpack {
 	int root, opaque;
 	bool oci;
 	int64_t packed; /* size of the archive */
-	int64_t total;  /* bytes written */
-	int64_t looked; /* total when the disk was looked at last */
+	int64_t total;  /* bytes written, attributes too */
+	int64_t names;  /* made, those of folders that no entry names too */
+	int64_t looked, looked_names; /* when the disk was looked at last */
+	char last_dir[4096]; /* is there: that of the entry before, as a rule */
 	int64_t opaque_len;
 	struct unpack_result *ret;
 };
@@ -171,18 +175,20 @@ static int open_dir(int root, const char *path)
 }
 
 /* The folder itself, made with all above it where it is missing. No link is followed. */
-static int make_dir(int root, const char *path)
+static int make_dir(struct unpack *u, const char *path)
 {
-	int fd = open_dir(root, path), at;
+	int fd = open_dir(u->root, path), at;
 	char part[256];
 
 	if (fd != -ENOENT)
 		return fd;
-	at = open_dir(root, "");
+	at = open_dir(u->root, "");
 	while (at >= 0 && *path) {
 		size_t len = strcspn(path, "/");
 		snprintf(part, sizeof(part), "%.*s", (int)len, path);
-		if (mkdirat(at, part, 0755) < 0 && errno != EEXIST)
+		int made = mkdirat(at, part, 0755);
+		u->names += made == 0;
+		if (made < 0 && errno != EEXIST)
 			fd = -errno;
 		else
 			fd = openat(at, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -218,7 +224,7 @@ static bool is_whiteout(const struct stat *st)
 
 static int delete_below(struct unpack *u, const char *dir, const char *name)
 {
-	_cleanup_close_ int fd = make_dir(u->root, dir);
+	_cleanup_close_ int fd = make_dir(u, dir);
 	char path[4096 + 256];
 	struct stat st;
 
@@ -246,7 +252,7 @@ static int take_whiteout(struct unpack *u, const char *name)
 	if (strncmp(last, WHITEOUT, 4) != 0)
 		return 0;
 	if (strcmp(last, ".wh..wh..opq") == 0) {
-		_cleanup_close_ int fd = make_dir(u->root, dir);
+		_cleanup_close_ int fd = make_dir(u, dir);
 		r = fd < 0 ? refuse(u, EINVAL, "opaque mark in something that is no folder")
 			   : note_opaque(u, dir);
 		return r < 0 ? r : 1;
@@ -278,6 +284,25 @@ static int replace_whiteout(struct unpack *u, const char *name)
 }
 
 /* --- entries --------------------------------------------------------------------------------- */
+
+/* The library would make the folders above an entry, and nobody would count them: one name of the longest kind has
+ * hundreds. Where something else is in the way it has to, and is thought to make them all. */
+static void make_way(struct unpack *u, const char *name)
+{
+	char buf[4096];
+	const char *dir, *last;
+
+	snprintf(buf, sizeof(buf), "%s", name);
+	split(buf, &dir, &last);
+	if (!*dir || strcmp(dir, u->last_dir) == 0)
+		return;
+	_cleanup_close_ int fd = make_dir(u, dir);
+	u->last_dir[0] = 0;
+	if (fd >= 0)
+		memcpy(u->last_dir, dir, strlen(dir) + 1);
+	for (const char *p = dir; fd < 0 && p; p = strchr(p + 1, '/'))
+		u->names++;
+}
 
 static bool xattr_wanted(const char *name)
 {
@@ -318,6 +343,8 @@ static int filter_xattrs(struct unpack *u, struct archive_entry *e)
 		n++;
 	}
 	l->archive_entry_xattr_clear(e);
+	u->total += (int64_t)bytes;
+	u->ret->bytes += (int64_t)bytes;
 	for (size_t i = 0; i < n; i++) {
 		if (kept[i].name && kept[i].value && r == 0)
 			l->archive_entry_xattr_add_entry(
@@ -366,24 +393,37 @@ static int check_entry(struct unpack *u, struct archive_entry *e)
 		return r;
 	}
 	l->archive_entry_set_pathname(e, *name ? name : ".");
+	make_way(u, name);
 	r = filter_xattrs(u, e);
 	return r < 0 ? r : 1;
 }
 
-static int check_space(struct unpack *u)
+/* What the host keeps for itself. */
+static bool is_room(const struct unpack *u)
 {
+	uint64_t least = NAMES_LEAST;
 	struct statvfs st;
 
-	if (u->total > BYTES_MAX)
+	if (fstatvfs(u->root, &st) < 0)
+		return true;
+	if (st.f_files / 8 < least)
+		least = st.f_files / 8; /* 0: they are not counted */
+	return (uint64_t)st.f_bavail * st.f_frsize >= SPACE_LEAST && st.f_favail >= least;
+}
+
+static int check_space(struct unpack *u)
+{
+	int64_t laid = u->total + u->names * BLOCK;
+
+	if (u->total > BYTES_MAX || u->names > ENTRIES_MAX)
 		return refuse(u, EFBIG, "archive");
 	if (u->total > RATIO_FREE && u->total / RATIO_MAX > u->packed)
 		return refuse(u, EFBIG, "the archive expands beyond all measure");
-	if (u->total - u->looked < SPACE_EVERY)
+	if (laid - u->looked < SPACE_EVERY && u->names - u->looked_names < NAMES_EVERY)
 		return 0;
-	u->looked = u->total;
-	if (fstatvfs(u->root, &st) == 0 && (uint64_t)st.f_bavail * st.f_frsize < SPACE_LEAST)
-		return refuse(u, ENOSPC, "unpack");
-	return 0;
+	u->looked = laid;
+	u->looked_names = u->names;
+	return is_room(u) ? 0 : refuse(u, ENOSPC, "unpack");
 }
 
 static int copy_data(struct unpack *u)
@@ -421,6 +461,9 @@ static int write_entry(struct unpack *u, struct archive_entry *e)
 	int64_t size = l->archive_entry_hardlink(e) ? 0 : l->archive_entry_size(e);
 	int r = check_entry(u, e);
 
+	u->names++;
+	if (r >= 0 && check_space(u) < 0)
+		return -1;
 	if (r <= 0)
 		return r;
 	if (bad_status(u, l->archive_write_header(u->out, e)))
@@ -440,14 +483,10 @@ static int copy_archive(struct unpack *u)
 {
 	struct archive_entry *e;
 	int r = 0, status;
-	long entries = 0;
 
 	while (r == 0 && (status = u->l->archive_read_next_header(u->in, &e)) >= ARCHIVE_WARN &&
-		status != ARCHIVE_EOF) {
-		if (++entries > ENTRIES_MAX)
-			return refuse(u, EFBIG, "archive");
+		status != ARCHIVE_EOF)
 		r = write_entry(u, e);
-	}
 	if (r == 0 && status != ARCHIVE_EOF)
 		return fail_set(
 			&u->ret->fail, EINVAL, "read: %.100s", u->l->archive_error_string(u->in));
