@@ -3,6 +3,8 @@
 
 #include "common/sys/mem.h"
 
+#include <dirent.h>
+#include <limits.h>
 #include <linux/btrfs.h>
 #include <linux/btrfs_tree.h>
 #include <linux/magic.h>
@@ -45,8 +47,8 @@ static int by_device(int dir, char fsid[BTRFS_FSID_MAX])
 		has_device(top, fsid, device + 1))
 		goto out;
 	while ((de = readdir(d)))
-		if (strlen(de->d_name) == BTRFS_FSID_MAX - 1 && has_device(top, de->d_name, device + 1))
-			memcpy(fsid, de->d_name, BTRFS_FSID_MAX);
+		if (strlen(de->d_name) == strlen(fsid) && has_device(top, de->d_name, device + 1))
+			memcpy(fsid, de->d_name, strlen(fsid));
 out:
 	if (d)
 		closedir(d);

@@ -7,6 +7,7 @@ load records
 
 setup() { records_setup; }
 teardown() {
+	[ -z "${COPY:-}" ] || uncopy
 	records_teardown
 	[ -n "${IMG:-}" ] || return 0
 	# the broker clears away for a moment after the server's end
@@ -112,4 +113,43 @@ host_free_mb() { df -m --output=avail "$D/state" | tail -n1 | tr -d ' '; }
 		stop
 		rm -rf --one-file-system "$D/state"
 	done
+}
+
+# Ends what runs on the copy, and the copy.
+uncopy() {
+	local id
+	[ -n "$SRV" ] || start --state-dir "$D/copy"
+	for id in $(get /v1/sandboxes | jq -r '.sandboxes[] | select(.state != "terminated") | .id'); do
+		code DELETE "/v1/sandboxes/$id" >/dev/null
+	done
+	stop
+	await 100 eval 'umount "$D/copy" 2>/dev/null'
+	COPY=
+}
+
+@test "a copy of a state directory works beside the original, after a second start, too" {
+	needs_quotas
+	host_on 600 mkfs.ext4 -q -F
+	start
+	a=$(new '{"disk_mb":64}') # goes on, so that the original's disk stays mounted
+	guest "$a" 'echo kept >f' >/dev/null
+	s=$(snap "$a")
+	stop
+	mkdir -m 700 "$D/copy"
+	truncate -s 600M "$D/copy.img"
+	mkfs.ext4 -q -F "$D/copy.img"
+	mount -o loop "$D/copy.img" "$D/copy"
+	COPY=1
+	chmod 700 "$D/copy"
+	cp -a "$D/state/." "$D/copy/"
+	start --state-dir "$D/copy"
+	f=$(fork "$s") # goes on as well
+	[ "$(guest "$f" 'cat f')" = kept ]
+	stop
+	start --state-dir "$D/copy"
+	[ "$(provider)" = "disk areas btrfs" ]
+	[ "$(guest "$f" 'cat f')" = kept ]
+	uncopy
+	start
+	[ "$(guest "$a" 'cat f')" = kept ]
 }
