@@ -155,6 +155,8 @@ static bool last_seq_data(void *arg, const void *buf, size_t len)
 		s->line.len = 0;
 		p = nl + 1;
 	}
+	if (s->line.len + (size_t)(end - p) > LINE_MAX_BYTES)
+		return false;
 	txt_add(&s->line, p, (size_t)(end - p));
 	return !s->line.failed;
 }

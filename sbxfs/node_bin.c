@@ -87,7 +87,7 @@ static const char exec_text[] =
 	"case $here/ in \"$box\"/fs/*) d=${here#\"$box\"/fs}; printf '%s\\n' \"${d:-/}\" > \"$p/cwd\" ;; esac\n"
 	"printf '%s\\0' \"$@\" > \"$p/argv\"\n"
 	"( echo start > \"$p/ctl\" ) 2>/dev/null || { cat \"$box/error\" >&2; exit 127; }\n"
-	"for s in INT TERM HUP; do trap \"echo $s > '$p/ctl'\" $s; done\n"
+	"for s in INT TERM HUP; do trap \"echo $s > \\\"\\$p/ctl\\\"\" $s; done\n"
 	"exec 3<&0\n"
 	"{ cat <&3 > \"$p/stdin\"; echo eof > \"$p/ctl\"; } 2>/dev/null & in=$!\n"
 	"cat \"$p/stderr.follow\" 3<&- >&2 & e=$!\n"

@@ -3,13 +3,16 @@
  * sandbox's is, and what the mounts of this host have. */
 #include "client/cli/doctor.h"
 
+#include "common/sys/clock.h"
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <mntent.h>
+#include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +71,7 @@ void try_watch(struct finding *f)
 static size_t read_stats(const char *dir, char *buf, size_t size)
 {
 	size_t len = 0;
+	int64_t until;
 	ssize_t n;
 	int p[2];
 	pid_t pid;
@@ -86,12 +90,15 @@ static size_t read_stats(const char *dir, char *buf, size_t size)
 		_exit(0);
 	}
 	close(p[1]);
-	while (len < size - 1 && (n = read(p[0], buf + len, size - 1 - len)) > 0)
+	until = clock_mono_us() + STATS_SECS * 1000000;
+	while (len < size - 1 && clock_mono_us() < until && fd_wait(p[0], POLLIN, STATS_SECS * 1000) &&
+		(n = read(p[0], buf + len, size - 1 - len)) > 0)
 		len += (size_t)n;
 	buf[len] = '\0';
 	close(p[0]);
-	if (pid > 0)
-		waitpid(pid, NULL, 0);
+	/* One that the mount holds, whoever is behind it, ends when the kernel lets it. */
+	if (pid > 0 && kill(pid, SIGKILL) == 0)
+		waitpid(pid, NULL, WNOHANG);
 	return len;
 }
 

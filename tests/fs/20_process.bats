@@ -6,6 +6,7 @@ load helper
 bats_require_minimum_version 1.5.0
 setup_file() { fs_start; }
 teardown_file() { fs_stop; }
+teardown() { ! mountpoint -q "$T/it's "* 2>/dev/null || fusermount3 -uz "$T/it's "*; }
 setup() { fs_setup; }
 
 draft() { mkdir "$B/processes/$1"; P=$B/processes/$1; }
@@ -123,6 +124,21 @@ line' "quote\"'" > "$P/argv"
 	cd sub
 	[[ $("$B/exec" pwd) == */sandbox/home/sub ]]
 	same "$(ls "$B/processes" | grep -c '^exec-' || true)" 0
+}
+
+@test "exec passes signals on, whatever the mount's folder is called" {
+	local at="$T/it's \$(touch x)\"" p
+	mkdir "$at"
+	"$O/bin/sbxfs" "$at"
+	fs_wait mountpoint -q "$at"
+	"$at/box/exec" sleep 60 3>&- &
+	p=$!
+	fs_wait pgrep -P $p -x cat # it hands on what comes, and before that it has its traps
+	kill -TERM $p
+	status=0
+	wait $p || status=$?
+	same $status 143
+	fusermount3 -u "$at"
 }
 
 @test "exec carries binary data both ways" {
