@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 static uint64_t mix(uint64_t h, const void *buf, size_t len)
 {
@@ -20,6 +21,10 @@ static uint64_t mix(uint64_t h, const void *buf, size_t len)
 		h = (h ^ *p++) * 0x100000001b3ull;
 	return h;
 }
+
+/* Of this program alone: numbers of objects are the guest's choice, and he shall not choose what one list of them
+ * holds. */
+static uint64_t seed;
 
 static uint64_t hash_name(const struct node *node, const char *box, const char *arg, uid_t uid)
 {
@@ -32,9 +37,10 @@ static uint64_t hash_name(const struct node *node, const char *box, const char *
 
 static uint64_t hash_tree(const char *box, const struct tree_id *id)
 {
-	uint64_t h = mix(0x84222325cbf29ce4ull, id, sizeof(*id));
+	uint64_t h = mix(seed, id, sizeof(*id));
 
-	return mix(h, box, strlen(box) + 1);
+	h = mix(h, box, strlen(box) + 1);
+	return h ^ h >> 32;
 }
 
 static uint64_t hash_of(const struct inode *i)
@@ -61,6 +67,8 @@ int inodes_new(struct mount *m, struct inodes **ret)
 		return -ENOMEM;
 	pthread_mutex_init(&t->lock, NULL);
 	t->m = m;
+	while (!seed && getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
+		;
 	*ret = m->inodes = t;
 	rc = inode_virtual(m, node_by_id(N_ROOT), "", "", 0, &t->root);
 	if (rc < 0) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The table of inodes: what a guest's object holds goes with it, once, and its memory goes back to the system. */
 #include "sbxfs/inode.h"
+#include "sbxfs/inodes.h"
 #include "sbxfs/memory.h"
 #include "sbxfs/nodes.h"
 #include "tests/support/test.h"
@@ -134,6 +135,69 @@ static void what_several_threads_met_goes_back_when_it_is_forgotten(void **state
 	inodes_free(m.inodes);
 }
 
+#define FNV 0x100000001b3ull
+
+static uint16_t low_of(uint16_t h, const void *buf, size_t len)
+{
+	const unsigned char *p = buf;
+
+	while (len--)
+		h = (uint16_t)((h ^ *p++) * FNV);
+	return h;
+}
+
+/* Numbers that a sum of bytes without a secret puts into one list: the last two bytes make up for the others. */
+static bool of_one_list(uint64_t ino, struct tree_id *ret)
+{
+	uint16_t inverse = 1, h;
+
+	for (int n = 0; n < 4; n++)
+		inverse = (uint16_t)(inverse * (2 - FNV * inverse));
+	*ret = (struct tree_id){ .dev = 1, .ino = ino };
+	h = low_of(0x9ce4, ret, sizeof(*ret) - 2);
+	for (uint16_t b = 0; b < 256; b++) {
+		uint16_t a = (uint16_t)(b * inverse) ^ h;
+
+		if (a >= 256)
+			continue;
+		ret->gen = (uint64_t)a << 48 | (uint64_t)b << 56;
+		return true;
+	}
+	return false;
+}
+
+static size_t longest_list(const struct inodes *t)
+{
+	size_t most = 0;
+
+	for (size_t b = 0; b < INODE_BUCKETS; b++) {
+		size_t n = 0;
+
+		for (const struct inode *i = t->buckets[b]; i; i = i->next)
+			n++;
+		most = n > most ? n : most;
+	}
+	return most;
+}
+
+static void whoever_chooses_numbers_does_not_choose_lists(void **state)
+{
+	static struct inode *all[4000];
+	static struct mount m;
+	struct tree_id id;
+	size_t n = 0;
+
+	(void)state;
+	assert_int_equal(inodes_new(&m, &m.inodes), 0);
+	for (uint64_t ino = 1; n < 4000; ino++)
+		if (of_one_list(ino, &id))
+			assert_int_equal(inode_tree(&m, node_by_id(N_FS_OBJECT), "sbx_0000000000000001", &id, &all[n++]), 0);
+	assert_in_range(longest_list(m.inodes), 1, 40);
+	while (n)
+		inode_unref(&m, all[--n]);
+	inodes_free(m.inodes);
+}
+
 /* fs/ with a, a/b, a/b/c below it; what is made in them the kernel has looked up. */
 static struct mount tall;
 static struct inode *level[4];
@@ -260,6 +324,7 @@ int main(void)
 		cmocka_unit_test(several_names_in_one_directory_hold_it_once),
 		cmocka_unit_test(a_text_is_made_again_after_a_change_that_was_heard_of),
 		cmocka_unit_test(what_several_threads_met_goes_back_when_it_is_forgotten),
+		cmocka_unit_test(whoever_chooses_numbers_does_not_choose_lists),
 		TALL(a_directory_that_was_moved_away_is_where_it_was_until_the_kernel_looks_it_up),
 		TALL(a_directory_that_the_kernel_moves_itself_is_there_at_once),
 		TALL(a_link_with_more_names_than_are_remembered_climbs_by_none_that_is_further_down),
