@@ -13,7 +13,8 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#define ASK_MS 1000
+#define ASK_MS     1000
+#define GONE_TICKS 3 /* so long a worker may still be busy with what a client that is gone has asked for */
 
 static int64_t mono_ms(void)
 {
@@ -115,6 +116,28 @@ static int give(int conn, uint64_t client, int fd, uint64_t tag)
 	return fd_send_msg(conn, &m, sizeof(m), &fd, 1);
 }
 
+/* Both directions are closed: a client that only ended its sending still reads. */
+static bool hung_up(int fd)
+{
+	struct pollfd p = { .fd = fd };
+
+	return poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR | POLLNVAL));
+}
+
+/* Until the worker answers; false: it has not, and nobody is there any more for whom it would. */
+static bool wait_end(struct guestfs *fs, int conn, int fd, const struct guestfs_watch *w)
+{
+	for (int gone = 0; !fd_wait(conn, POLLIN, ASK_MS); gone = hung_up(fd) ? gone + 1 : 0) {
+		if (gone == GONE_TICKS)
+			return false;
+		if (w->stop && w->stop(w->arg))
+			(void)shutdown(fd, SHUT_RDWR);
+		if (due(guestfs_streams_of(fs)))
+			ask_all(fs, w);
+	}
+	return true;
+}
+
 int guestfs_stream(
 	struct guestfs *fs, uint64_t client, int fd, const struct guestfs_watch *w, struct err *e)
 {
@@ -131,11 +154,10 @@ int guestfs_stream(
 		guestfs_give(fs, c, false);
 		return err_set(e, ERR_UNAVAILABLE, "the sandbox's files do not answer");
 	}
-	while (!fd_wait(conn, POLLIN, ASK_MS)) {
-		if (w->stop && w->stop(w->arg))
-			(void)shutdown(fd, SHUT_RDWR);
-		if (due(guestfs_streams_of(fs)))
-			ask_all(fs, w);
+	if (!wait_end(fs, conn, fd, w)) {
+		ask_all(fs, w);
+		guestfs_give(fs, c, false);
+		return err_set(e, ERR_UNAVAILABLE, "the sandbox's files do not answer");
 	}
 	r = guestfs_head(fs, conn, FILES_ADOPT, tag, 0, &f, &rep, e);
 	guestfs_give(fs, c, r >= 0);

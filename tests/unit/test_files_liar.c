@@ -216,9 +216,51 @@ static const struct row rows[] = {
 		.rep = { .bytes_written = UINT64_MAX }),
 };
 
+/* A worker that keeps its silence when the client of a stream has gone does not keep our thread. */
+struct silence {
+	int worker;
+	unsigned looks;
+};
+
+static bool give_in(void *arg)
+{
+	struct silence *s = arg;
+
+	if (++s->looks == 20)
+		shutdown(s->worker, SHUT_RDWR);
+	return false;
+}
+
+static void a_stream_ends_with_its_client(void **state)
+{
+	int pair[2], client[2], conn;
+	struct silence s = { .looks = 0 };
+	struct guestfs_watch w = { .stop = give_in, .arg = &s };
+	struct err e = ERR_NULL;
+	struct guestfs *fs;
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, client), 0);
+	s.worker = pair[1];
+	conn = pair[0];
+	assert_int_equal(guestfs_new_on(dial, &conn, &fs, NULL), 0);
+	assert_true(guestfs_stream_begin(fs));
+	close(client[1]);
+	assert_int_equal(guestfs_stream(fs, 1, client[0], &w, &e), -1);
+	assert_int_equal(e.code, ERR_UNAVAILABLE);
+	assert_true(s.looks < 20);
+	guestfs_stream_end(fs);
+	guestfs_free(fs);
+	close(client[0]);
+	close(pair[1]);
+}
+
 int main(void)
 {
-	struct CMUnitTest tests[ARRAY_LEN(rows)];
+	struct CMUnitTest tests[ARRAY_LEN(rows) + 1] = {
+		[ARRAY_LEN(rows)] = cmocka_unit_test(a_stream_ends_with_its_client),
+	};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
 		tests[i] = (struct CMUnitTest){
