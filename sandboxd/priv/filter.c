@@ -9,6 +9,7 @@
 
 #include <endian.h>
 #include <linux/btrfs.h>
+#include <linux/fiemap.h>
 #include <linux/fs.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
@@ -98,6 +99,9 @@ static void rule_unshare(struct filter *p)
 
 static void rule_ioctl(struct filter *p)
 {
+	static const uint32_t of_files[] = { FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_IOC_FIEMAP, FS_IOC_FSGETXATTR,
+		FS_IOC_FSSETXATTR };
+	static const uint32_t of_disks[] = { BTRFS_IOCTL_MAGIC, 'f' /* ext4 */, 'X' /* XFS */ };
 	uint32_t sharing = p->kind == FILTER_APART ? ERRNO(EXDEV) : SECCOMP_RET_ALLOW;
 
 	load_arg(p, 1);
@@ -111,8 +115,13 @@ static void rule_ioctl(struct filter *p)
 	answer_if(p, BPF_JEQ, FICLONE, sharing);
 	answer_if(p, BPF_JEQ, FICLONERANGE, sharing);
 	answer_if(p, BPF_JEQ, FIDEDUPERANGE, sharing);
+	/* What any file system answers, or the kernel for all of them; the rest of these families is code of the one
+	 * that the host's disk has, which a volume would lead to. */
+	for (size_t i = 0; i < ARRAY_LEN(of_files); i++)
+		answer_if(p, BPF_JEQ, of_files[i], SECCOMP_RET_ALLOW);
 	put(p, BPF_ALU | BPF_AND | BPF_K, 0xff00, 0, 0);
-	answer_if(p, BPF_JEQ, BTRFS_IOCTL_MAGIC << 8, ERRNO(ENOTTY));
+	for (size_t i = 0; i < ARRAY_LEN(of_disks); i++)
+		answer_if(p, BPF_JEQ, of_disks[i] << 8, ERRNO(ENOTTY));
 	answer(p, SECCOMP_RET_ALLOW);
 }
 

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/aio_abi.h>
 #include <linux/capability.h>
+#include <linux/fs.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -67,6 +68,25 @@ static void try_terminals(void)
 	say("host-wide-terminals", n > 0 && n <= TERMINALS ? "few" : n ? "many" : "none");
 	while (n)
 		close(all[--n]);
+}
+
+/* What one kind of file system does beyond the others: on a volume it is that of the host's disk. */
+static void try_requests(void)
+{
+	int fd = open(".", O_RDONLY | O_CLOEXEC), flags = 0;
+	struct fsxattr attr;
+	char room[4096] = "";
+
+	result("freeze-request", ioctl(fd, FIFREEZE, 0));
+	result("freeze-request-high-bits", syscall(SYS_ioctl, fd, 0x500000000ul | FIFREEZE, 0));
+	result("verity-request", ioctl(fd, _IOW('f', 133, char[128]), room));
+	result("encryption-request", ioctl(fd, _IOW('f', 19, char[12]), room));
+	result("move-request", ioctl(fd, _IOWR('f', 15, char[40]), room));
+	result("map-request", ioctl(fd, _IOWR('X', 59, char[192]), room));
+	result("allocate-request", ioctl(fd, _IOW('X', 36, char[48]), room));
+	result("flags-request", ioctl(fd, FS_IOC_GETFLAGS, &flags));
+	result("attributes-request", ioctl(fd, FS_IOC_FSGETXATTR, &attr));
+	close(fd);
 }
 
 static void try_later_calls(void)
@@ -157,6 +177,7 @@ void try_kernel(void)
 	try_huge_pages();
 	try_log();
 	try_terminals();
+	try_requests();
 	try_later_calls();
 	try_capabilities();
 	try_priority();
