@@ -89,8 +89,8 @@ static char *body_of(const struct layer *l)
 	return json_text(o);
 }
 
-/* next: 0, or the new value of the counter, in the same transaction. */
-static uint64_t save(struct core *c, const struct layer *l, uint32_t next, bool durable)
+/* next: 0, or the new value of the counter, in the same transaction, which is durable then. */
+static uint64_t save(struct core *c, const struct layer *l, uint32_t next)
 {
 	_cleanup_free_ char *body = body_of(l);
 	char key[16], counter[32];
@@ -100,7 +100,8 @@ static uint64_t save(struct core *c, const struct layer *l, uint32_t next, bool 
 		return 0;
 	snprintf(key, sizeof(key), "%u", l->num);
 	snprintf(counter, sizeof(counter), "{\"next\":%u}", next);
-	return store_put_rows(c->store, rows, next ? 2 : 1, durable);
+	return next ? store_put_rows(c->store, rows, 2, true)
+		    : store_put_rows_awaited(c->store, rows, 1);
 }
 
 static int erase(struct core *c, uint32_t num, bool durable, struct err *e)
@@ -313,7 +314,7 @@ int layers_new(
 		num = s->next++;
 		l->source = source;
 		l->refs = 1;
-		ticket = save(c, l, s->next, true);
+		ticket = save(c, l, s->next);
 	}
 	pthread_mutex_unlock(&s->lock);
 	if (ticket && store_wait(c->store, ticket, e) == 0) {
@@ -340,11 +341,14 @@ int layers_ready(struct core *c, uint32_t num, int64_t bytes, bool covers, struc
 		l->bytes = bytes;
 		l->covers = covers;
 		l->ready = true;
-		ticket = save(c, l, 0, false);
+		ticket = save(c, l, 0);
 	}
 	pthread_mutex_unlock(&s->lock);
+	/* What stands on it is synced later and brings this with it; but it must be there to be brought. */
 	if (!ticket)
 		return err_oom(e);
+	if (store_wait(c->store, ticket, e) < 0)
+		return -1;
 	fault_point("layer-ready");
 	return 0;
 }

@@ -468,6 +468,16 @@ uint64_t store_put_rows(struct store *st, const struct store_row *rows, size_t n
 	return queue(st, w, durable);
 }
 
+uint64_t store_put_rows_awaited(struct store *st, const struct store_row *rows, size_t n)
+{
+	struct write *w = rows_new(rows, n);
+
+	if (!w)
+		return 0;
+	w->awaited = w->comes = true;
+	return queue(st, w, false);
+}
+
 int store_load_rows(struct store *st, const char *kind,
 	int (*each)(void *arg, const char *key, const char *body, struct err *e), void *arg,
 	struct err *e)

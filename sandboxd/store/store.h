@@ -51,6 +51,8 @@ struct store_row {
 };
 /* All rows in one transaction: after a crash either every one is there or none. Copied. */
 uint64_t store_put_rows(struct store *st, const struct store_row *rows, size_t n, bool durable);
+/* As durable=false, but store_wait comes and hears whether they are in the store. */
+uint64_t store_put_rows_awaited(struct store *st, const struct store_row *rows, size_t n);
 /* Before the first write only; by key. */
 int store_load_rows(struct store *st, const char *kind,
 	int (*each)(void *arg, const char *key, const char *body, struct err *e), void *arg,

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Ends that something comes between: another end that is queued, a disk without room, a backend that cannot,
- * a name that two have. On the double, without privilege. */
+/* What something comes between: ends that find another queued, a disk without room, a backend that cannot; a name
+ * that two have; records of what others stand on; numbers. On the double, without privilege. */
 #include "tests/support/double.h"
+
+#include "sandboxd/core/layers.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -183,6 +185,26 @@ static void two_with_one_name_are_both_taken_back(void **state)
 	sandbox_unref(s);
 }
 
+/* A snapshot that was answered would be gone with the next start, for its layer would have been a half one. */
+static void a_layer_that_finds_no_room_is_not_ready(void **state)
+{
+	struct rlimit was, none;
+	struct err e = ERR_NULL;
+	uint32_t num;
+	int rc;
+
+	(void)state;
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(layers_new(rig.core, LAYER_OF_SNAPSHOT, NULL, &num, &e), 0);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+	none = (struct rlimit){ 0, was.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+	rc = layers_ready(rig.core, num, 1, false, &e);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+	assert_int_equal(rc, -1);
+	layers_unref_one(rig.core, num);
+}
+
 /* Without a bound any number is one of seconds, and none of them is over at once. */
 static void an_idle_timeout_that_no_clock_reaches_ends_nobody(void **state)
 {
@@ -212,6 +234,7 @@ int main(void)
 		T(an_end_that_finds_no_room_is_recorded_when_there_is_some),
 		T(what_is_left_of_a_create_is_tried_again),
 		T(two_with_one_name_are_both_taken_back),
+		T(a_layer_that_finds_no_room_is_not_ready),
 		T(an_idle_timeout_that_no_clock_reaches_ends_nobody),
 	};
 
