@@ -24,6 +24,7 @@ struct end_job {
 	bool again;   /* it could not */
 	bool cleaned; /* but for: */
 	bool record;  /* the end is not in the store yet */
+	bool save;    /* not a clean-up: a change is not in the store yet */
 	struct backend_grip grip; /* to be closed, which need not be waited for either */
 };
 struct core {
@@ -112,6 +113,9 @@ void lifetime_stop(struct core *c);
 void lifetime_end_later(struct sandbox *s, const char *reason);
 /* The backend could not take away what is left of one that has ended: it is asked again. */
 void lifetime_clean_up_later(struct sandbox *s);
+/* For the record of a change that everybody sees already. When it cannot be written the caller is told, and it is
+ * written later: a start must not find what was before. Lock not held. */
+int lifetime_wait_saved(struct sandbox *s, uint64_t ticket, struct err *e);
 /* Drops the terminated ones beyond ENDED_KEPT, records and folders too. No lock held. */
 void lifetime_forget(struct core *c);
 /* Last part of every end: frees guest and fs, now or with the last call that uses them. Lock not held,

@@ -215,6 +215,41 @@ void lifetime_clean_up_later(struct sandbox *s)
 	core_tell_ends(s->core);
 }
 
+int lifetime_wait_saved(struct sandbox *s, uint64_t ticket, struct err *e)
+{
+	struct end_job *j;
+
+	if (store_wait(s->core->store, ticket, e) == 0)
+		return 0;
+	j = calloc(1, sizeof(*j));
+	if (!j)
+		return -1;
+	sandbox_ref(s);
+	*j = (struct end_job){ .s = s, .cleaned = true, .save = true, .grip = BACKEND_GRIP_NULL };
+	if (!queue_rest(s->core, j, AGAIN_MS)) {
+		sandbox_unref(s);
+		free(j);
+		return -1;
+	}
+	__atomic_store_n(&s->core->ends_untold, true, __ATOMIC_RELEASE);
+	core_tell_ends(s->core);
+	return -1;
+}
+
+/* One that has ended has a record of its own kind, or none any more. */
+static bool save_again(struct sandbox *s)
+{
+	uint64_t ticket = 0;
+	bool live;
+
+	pthread_mutex_lock(&s->lock);
+	live = s->state != SBX_TERMINATED;
+	if (live)
+		ticket = sandbox_save(s, true);
+	pthread_mutex_unlock(&s->lock);
+	return !live || store_wait(s->core->store, ticket, NULL) == 0;
+}
+
 /* On the disk that has no room values of its environment would stay until the next start. */
 static bool record_end(struct sandbox *s)
 {
@@ -462,8 +497,9 @@ static void run_job(struct core *c, struct end_job *j)
 	} else {
 		j->cleaned = j->cleaned || clean_up(j->s, j->destroy, j->again);
 		j->record = j->record && !record_end(j->s);
+		j->save = j->save && !save_again(j->s);
 		j->again = true;
-		if ((!j->cleaned || j->record) && queue_rest(c, j, AGAIN_MS))
+		if ((!j->cleaned || j->record || j->save) && queue_rest(c, j, AGAIN_MS))
 			return;
 	}
 	backend_grip_close(&j->grip);

@@ -93,7 +93,7 @@ static int set_entered(struct sandbox *s, const struct schedule_body *b, struct 
 		keep = s->snapshot_keep;
 	}
 	pthread_mutex_unlock(&s->lock);
-	if (rc < 0 || store_wait(s->core->store, ticket, e) < 0)
+	if (rc < 0 || lifetime_wait_saved(s, ticket, e) < 0)
 		return -1;
 	/* what a stopped schedule has taken stays */
 	return keep ? snapshots_prune(s->core, s->id, keep, e) : 0;

@@ -152,7 +152,7 @@ static int locked(
 	pthread_mutex_unlock(&s->lock);
 	if (rc < 0 || !ticket)
 		return rc;
-	return store_wait(s->core->store, ticket, e);
+	return lifetime_wait_saved(s, ticket, e);
 }
 
 int sandbox_suspend(struct sandbox *s, struct err *e)

@@ -302,5 +302,5 @@ int sandbox_update(struct sandbox *s, const struct update_body *b, bool backgrou
 	*e = (struct err)ERR_NULL;
 	if (over)
 		return sandbox_terminate(s, "lifetime", e);
-	return store_wait(s->core->store, ticket, e);
+	return lifetime_wait_saved(s, ticket, e);
 }

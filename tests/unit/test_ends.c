@@ -119,6 +119,34 @@ static void an_end_that_finds_no_room_is_recorded_when_there_is_some(void **stat
 	sandbox_unref(s);
 }
 
+static bool is_recorded(void *arg)
+{
+	return records_hold(arg);
+}
+
+/* Who asked hears that it is not on the disk; everybody sees it all the same, and it comes there. */
+static void a_change_that_finds_no_room_is_recorded_when_there_is_some(void **state)
+{
+	static char *keys[] = { TEXT("note") }, *values[] = { TEXT("zq8-a-new-label") };
+	const struct update_body body = { .has_labels = true, .labels = { keys, values, 1 } };
+	struct sandbox *s = double_sandbox(&rig, NULL);
+	struct err e = ERR_NULL;
+	struct rlimit was, none;
+	int rc;
+
+	(void)state;
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+	none = (struct rlimit){ 0, was.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+	rc = sandbox_update(s, &body, false, &e);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+	assert_int_equal(rc, -1);
+	assert_string_equal(s->labels.values[0], values[0]);
+	double_wait(is_recorded, values[0]);
+	end(s);
+}
+
 static bool was_made(void *arg)
 {
 	bool made;
@@ -232,6 +260,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		T(a_death_is_not_lost_behind_an_idle_end_that_waits),
 		T(an_end_that_finds_no_room_is_recorded_when_there_is_some),
+		T(a_change_that_finds_no_room_is_recorded_when_there_is_some),
 		T(what_is_left_of_a_create_is_tried_again),
 		T(two_with_one_name_are_both_taken_back),
 		T(a_layer_that_finds_no_room_is_not_ready),
