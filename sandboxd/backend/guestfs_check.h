@@ -13,9 +13,16 @@ int guestfs_nonsense(const char *what, struct err *e);
 bool guestfs_attr_ok(const struct files_attr *t);
 /* Has the worker said that handles expired, since this was last asked? */
 bool guestfs_take_expired(struct guestfs *fs);
-/* Calls `each` for what an EXPIRED or ACTIVITY has told, at most GUESTFS_CLOSED_MAX; their number. */
+/* Calls `each` for what an EXPIRED or ACTIVITY has told, at most GUESTFS_CLOSED_MAX, as far as there is room; their
+ * number. */
 #define GUESTFS_CLOSED_MAX 8192 /* a worker keeps no more */
-unsigned guestfs_tell_done(const struct guestfs_result *r, guestfs_done_fn *each, void *arg);
+unsigned guestfs_tell_done(
+	struct guestfs *fs, const struct guestfs_result *r, guestfs_done_fn *each, void *arg);
+/* Room for events that a worker tells of, in bytes: the log is everybody's, and each costs the front its time. */
+#define GUESTFS_TELL_BURST (8 << 20)
+#define GUESTFS_TELL_A_SEC (512 << 10)
+#define GUESTFS_TELL_ONE   128 /* beside its path */
+bool guestfs_may_tell(struct guestfs *fs, size_t path_len);
 
 /* Connections. Taken for a request; given back `good` when its answer was sound. */
 struct guestfs_conn;
@@ -32,6 +39,7 @@ struct guestfs_streams {
 	unsigned n;
 	int64_t asked_ms;
 	uint64_t uses, lost;
+	int64_t told, told_ms; /* bytes that are taken of the burst, and when that was so */
 };
 struct guestfs_streams *guestfs_streams_of(struct guestfs *fs);
 

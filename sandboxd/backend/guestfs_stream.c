@@ -59,6 +59,23 @@ static bool take_uses(struct guestfs_streams *s, const struct guestfs_result *r,
 	return used;
 }
 
+bool guestfs_may_tell(struct guestfs *fs, size_t path_len)
+{
+	struct guestfs_streams *s = guestfs_streams_of(fs);
+	int64_t now = mono_ms(), more = (int64_t)path_len + GUESTFS_TELL_ONE;
+	bool room;
+
+	pthread_mutex_lock(&s->lock);
+	s->told -= (now - s->told_ms) * GUESTFS_TELL_A_SEC / 1000;
+	s->told_ms = now;
+	if (s->told < 0)
+		s->told = 0;
+	room = s->told + more <= GUESTFS_TELL_BURST;
+	s->told += room ? more : 0;
+	pthread_mutex_unlock(&s->lock);
+	return room;
+}
+
 /* How many things it told; *more: there is more to fetch. */
 static unsigned ask(struct guestfs *fs, const struct guestfs_watch *w, bool *more)
 {
@@ -75,7 +92,7 @@ static unsigned ask(struct guestfs *fs, const struct guestfs_watch *w, bool *mor
 	if (lost)
 		log_warn("more happened to a sandbox's files than its log could take lost=%llu",
 			(unsigned long long)lost);
-	n = guestfs_tell_done(&r, w->each, w->arg);
+	n = guestfs_tell_done(fs, &r, w->each, w->arg);
 	*more = n && r.data_len > FILES_EXPIRED_MAX / 2;
 	guestfs_result_free(&r);
 	return n;

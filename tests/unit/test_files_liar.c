@@ -4,7 +4,7 @@
 #include "tests/support/test.h"
 
 #include "common/sys/fd.h"
-#include "sandboxd/backend/guestfs.h"
+#include "sandboxd/backend/guestfs_check.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -256,10 +256,40 @@ static void a_stream_ends_with_its_client(void **state)
 	close(pair[1]);
 }
 
+static void count_one(void *arg, const char *path, uint64_t read, uint64_t written, unsigned flags)
+{
+	(void)path;
+	(void)read;
+	(void)written;
+	(void)flags;
+	++*(unsigned *)arg;
+}
+
+/* The log is everybody's: one sandbox's worker gets a share of it, however much it tells of at a time. */
+static void what_a_worker_tells_of_has_a_rate(void **state)
+{
+	enum { AT_A_TIME = 8192, TIMES = 40 };
+	const size_t one = sizeof(struct files_closed);
+	_cleanup_free_ char *data = calloc(AT_A_TIME, one);
+	const struct guestfs_result r = { .data = data, .data_len = AT_A_TIME * one };
+	unsigned told = 0, seen = 0;
+	struct guestfs *fs;
+	int none = -1;
+
+	(void)state;
+	assert_int_equal(guestfs_new_on(dial, &none, &fs, NULL), 0);
+	for (int i = 0; i < TIMES; i++)
+		seen += guestfs_tell_done(fs, &r, count_one, &told);
+	guestfs_free(fs);
+	assert_int_equal(seen, AT_A_TIME * TIMES);
+	assert_in_range(told, 60000, 130000);
+}
+
 int main(void)
 {
-	struct CMUnitTest tests[ARRAY_LEN(rows) + 1] = {
+	struct CMUnitTest tests[ARRAY_LEN(rows) + 2] = {
 		[ARRAY_LEN(rows)] = cmocka_unit_test(a_stream_ends_with_its_client),
+		[ARRAY_LEN(rows) + 1] = cmocka_unit_test(what_a_worker_tells_of_has_a_rate),
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
