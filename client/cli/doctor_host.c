@@ -118,7 +118,9 @@ void try_fuse_device(struct finding *f)
 {
 	_cleanup_close_ int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
 
-	say_errno(f, fd < 0 ? errno : 0,
+	int bad = fd < 0 ? errno : 0;
+
+	say_errno(f, bad, bad == EACCES ? "chmod 666 /dev/fuse, or mount as root" :
 		"modprobe fuse; in a container, pass the device /dev/fuse in");
 }
 

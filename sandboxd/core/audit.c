@@ -68,14 +68,22 @@ static void old_name(const struct audit *a, int n, char *out, size_t size)
 static void rotate(struct audit *a)
 {
 	char from[4200], to[4200];
+	int bad = 0;
 
 	for (int n = OLD_FILES - 1; n >= 0; n--) {
 		old_name(a, n, from, sizeof(from));
 		old_name(a, n + 1, to, sizeof(to));
-		rename(from, to);
+		bad = rename(from, to) < 0 ? errno : 0;
 	}
 	close(a->fd);
 	open_file(a);
+	if (!bad)
+		return;
+	/* Of an operator's file in a folder of root's, say. It goes on to grow, and this is tried again when as
+	 * much has come once more. */
+	log_warn("audit: \"%s\" has %lld MiB and cannot be renamed reason=\"%s\"", a->path,
+		(long long)(a->size >> 20), strerror(bad));
+	a->size = 0;
 }
 
 /* Lock held. A line that was cut (full disk) is closed by the next one's leading newline. */

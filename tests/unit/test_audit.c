@@ -4,6 +4,7 @@
 
 #include "sandboxd/core/audit.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
@@ -174,6 +175,56 @@ static void a_full_file_moves_on_and_is_still_read(void **state)
 	audit_close(a);
 }
 
+/* Its log while it goes by, counted. */
+static int warnings(const char *path, const char *what)
+{
+	char line[1024];
+	FILE *f = fopen(path, "re");
+	int n = 0;
+
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f))
+		n += strstr(line, what) != NULL;
+	fclose(f);
+	return n;
+}
+
+static void a_full_file_that_cannot_move_on_is_told_and_goes_on(void **state)
+{
+	const struct box *b = *state;
+	struct audit *a = open_log(b);
+	char path[160], said[160], pad[60001];
+	int err = dup(STDERR_FILENO), fd;
+	bool cut;
+
+	memset(pad, 'a', sizeof(pad) - 1);
+	pad[sizeof(pad) - 1] = '\0';
+	for (int n = 1; n <= 5; n++) { /* folders with something in them: nothing can take their places */
+		snprintf(path, sizeof(path), "%s.%d", b->path, n);
+		assert_return_code(mkdir(path, 0700), errno);
+		snprintf(path, sizeof(path), "%s.%d/x", b->path, n);
+		assert_return_code(mkdir(path, 0700), errno);
+	}
+	snprintf(said, sizeof(said), "%s/said", b->dir);
+	fd = open(said, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	dup2(fd, STDERR_FILENO);
+	for (int i = 0; i < 160; i++)
+		audit_event(a, "file.read", ID, json_pack("{s:s}", "path", pad));
+	dup2(err, STDERR_FILENO);
+	assert_int_equal(warnings(said, "cannot be renamed"), 1);
+	assert_int_equal(count(a, ID, &cut), 160);
+	audit_close(a);
+	for (int n = 1; n <= 5; n++) {
+		snprintf(path, sizeof(path), "%s.%d/x", b->path, n);
+		rmdir(path);
+		snprintf(path, sizeof(path), "%s.%d", b->path, n);
+		rmdir(path);
+	}
+	unlink(said);
+	close(fd);
+	close(err);
+}
+
 static void numbers_grow_over_a_new_open(void **state)
 {
 	struct audit *a = open_log(*state);
@@ -312,6 +363,7 @@ int main(void)
 		ROW(lines_that_do_not_parse_are_skipped),
 		ROW(the_newest_five_thousand_are_given),
 		ROW(a_full_file_moves_on_and_is_still_read),
+		ROW(a_full_file_that_cannot_move_on_is_told_and_goes_on),
 		ROW(numbers_grow_over_a_new_open),
 		ROW(a_follower_waits_for_what_is_new),
 		ROW(a_follower_that_fell_behind_is_told),
