@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Tells the kernel what it may not believe any more. One thread and one queue for the guests' trees and
- * one for what is around them; no lock is held while it tells: the kernel may have to wait for an operation
- * in the same directory, which waits for us. What the kernel believes for long is told once, so that it
- * always fits into the queue: while that is long nothing more is let be believed. Names that are not there
- * have no such bound; the kernel finds out by itself what of these does not fit, a second later. */
+/* Tells the kernel what it may not believe any more. One queue for the guests' trees and one for what is around
+ * them; no lock is held while it is told: the kernel may have to wait for an operation in the same directory, which
+ * waits for us, or for a sandbox that does not answer. So each sandbox's is told by one thread at a time, and that of
+ * others by another. What the kernel believes for long is told once, so that it always fits into the queue: while that
+ * is long nothing more is let be believed. Names that are not there have no such bound; the kernel finds out by itself
+ * what of these does not fit, a second later. */
 #include "sbxfs/trust.h"
+
+#include "sbxfs/inode.h"
 
 #include "common/sys/deadline.h"
 
@@ -18,6 +21,7 @@
 #define QUEUE_MAX  65536
 #define JOIN_MS   2000
 #define TOLD_MS   200
+#define TELLERS   16
 
 enum what {
 	ATTR,   /* the inode's attributes */
@@ -28,20 +32,29 @@ enum what {
 struct note {
 	struct note *next;
 	enum what what;
+	uint64_t of; /* which sandbox's */
 	fuse_ino_t ino, child; /* child: of GONE */
 	size_t len;
 	char name[];
 };
+struct notifier;
+struct teller {
+	struct notifier *n;
+	pthread_t thread;
+	bool tells;  /* under the lock of n, as the next */
+	uint64_t of; /* whose it tells */
+};
 struct notifier {
 	struct mount *m;
-	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t work, idle;
 	/* under lock */
 	struct note *first, **last;
 	atomic_uint n; /* changed under it */
 	atomic_bool mute; /* something could not be told: nothing is let be believed from then on */
-	bool started, stopping, telling;
+	bool stopping;
+	struct teller tellers[TELLERS];
+	unsigned started, joined, telling; /* of these */
 };
 
 /* Attributes only: pages may be locked by a reader that waits for us, and an open with another version
@@ -77,29 +90,55 @@ static void (*const tellers[])(struct fuse_session *, const struct note *) = {
 	[GONE] = tell_gone,
 };
 
+/* Lock held, in these. */
+static bool is_told(const struct notifier *n, uint64_t of)
+{
+	for (unsigned k = 0; k < n->started; k++)
+		if (n->tellers[k].tells && n->tellers[k].of == of)
+			return true;
+	return false;
+}
+
+/* The first of a sandbox that nobody tells of right now. */
+static struct note *take(struct notifier *n)
+{
+	struct note **at = &n->first, *o;
+
+	while ((o = *at) && is_told(n, o->of))
+		at = &o->next;
+	if (!o)
+		return NULL;
+	*at = o->next;
+	if (!*at)
+		n->last = at;
+	n->n--;
+	return o;
+}
+
 static void *run(void *arg)
 {
-	struct notifier *n = arg;
+	struct teller *t = arg;
+	struct notifier *n = t->n;
 
 	pthread_mutex_lock(&n->lock);
 	while (!n->stopping) {
-		struct note *o = n->first;
+		struct note *o = take(n);
 
 		if (!o) {
-			pthread_cond_broadcast(&n->idle);
+			if (!n->first && !n->telling)
+				pthread_cond_broadcast(&n->idle);
 			pthread_cond_wait(&n->work, &n->lock);
 			continue;
 		}
-		n->first = o->next;
-		if (!n->first)
-			n->last = &n->first;
-		n->n--;
-		n->telling = true;
+		t->tells = true;
+		t->of = o->of;
+		n->telling++;
 		pthread_mutex_unlock(&n->lock);
 		tellers[o->what](n->m->se, o);
 		free(o);
 		pthread_mutex_lock(&n->lock);
-		n->telling = false;
+		t->tells = false;
+		n->telling--;
 	}
 	pthread_mutex_unlock(&n->lock);
 	return NULL;
@@ -120,18 +159,20 @@ int notifier_new(struct mount *m, struct notifier **ret)
 	return 0;
 }
 
-/* Lock held. */
-static bool start(struct notifier *n)
+/* Lock held: somebody is there, or will be, who tells what is of that sandbox. */
+static bool start(struct notifier *n, uint64_t of)
 {
+	struct teller *t = &n->tellers[n->started];
 	sigset_t all, old;
 
-	if (n->started)
+	if (n->started == TELLERS || (n->started && (n->telling < n->started || is_told(n, of))))
 		return true;
+	t->n = n;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	n->started = pthread_create(&n->thread, NULL, run, n) == 0;
+	n->started += pthread_create(&t->thread, NULL, run, t) == 0;
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	return n->started;
+	return n->started > 0;
 }
 
 /* Without `must` it may be left out when the queue is full. */
@@ -151,7 +192,7 @@ static void put(struct notifier *n, const struct note *what, const char *name, b
 	o->len = len;
 	memcpy(o->name, name, len + 1);
 	pthread_mutex_lock(&n->lock);
-	if (!n->stopping && (must || n->n < QUEUE_MAX) && start(n)) {
+	if (!n->stopping && (must || n->n < QUEUE_MAX) && start(n, what->of)) {
 		*n->last = o;
 		n->last = &o->next;
 		n->n++;
@@ -164,16 +205,26 @@ static void put(struct notifier *n, const struct note *what, const char *name, b
 	free(o);
 }
 
+/* Lock of the inodes held, in all but what is told of the top: the inode is one of ours. */
+static uint64_t box_of(struct mount *m, fuse_ino_t ino)
+{
+	uint64_t h = 14695981039346656037u;
+
+	for (const char *p = inode_get(m, ino)->box; *p; p++)
+		h = (h ^ (unsigned char)*p) * 1099511628211u;
+	return h;
+}
+
 void notify_entry(struct mount *m, fuse_ino_t dir, const char *name)
 {
 	atomic_fetch_add(&m->stats.told, 1);
-	put(m->notifier, &(struct note){ .what = NAME, .ino = dir }, name, true);
+	put(m->notifier, &(struct note){ .what = NAME, .ino = dir, .of = box_of(m, dir) }, name, true);
 }
 
 void notify_absent(struct mount *m, fuse_ino_t dir, const char *name)
 {
 	atomic_fetch_add(&m->stats.told, 1);
-	put(m->notifier, &(struct note){ .what = NAME, .ino = dir }, name, false);
+	put(m->notifier, &(struct note){ .what = NAME, .ino = dir, .of = box_of(m, dir) }, name, false);
 }
 
 void notify_top(struct mount *m, fuse_ino_t dir, const char *name)
@@ -197,13 +248,13 @@ void notify_top_told(struct mount *m)
 
 void notify_forget(struct mount *m, fuse_ino_t dir, fuse_ino_t child, const char *name)
 {
-	put(m->notifier, &(struct note){ .what = GONE, .ino = dir, .child = child }, name, false);
+	put(m->notifier, &(struct note){ .what = GONE, .ino = dir, .child = child, .of = box_of(m, dir) }, name, false);
 }
 
 void notify_attr(struct mount *m, fuse_ino_t ino)
 {
 	atomic_fetch_add(&m->stats.told, 1);
-	put(m->notifier, &(struct note){ .what = ATTR, .ino = ino }, "", true);
+	put(m->notifier, &(struct note){ .what = ATTR, .ino = ino, .of = box_of(m, ino) }, "", true);
 }
 
 bool notify_is_late(struct mount *m)
@@ -211,23 +262,18 @@ bool notify_is_late(struct mount *m)
 	return m->notifier && (m->notifier->mute || m->notifier->n > QUEUE_LATE);
 }
 
+/* One that the kernel holds ends when that lets it go. */
 bool notifier_stop(struct notifier *n)
 {
-	bool ended;
-
 	if (!n)
 		return true;
 	pthread_mutex_lock(&n->lock);
 	n->stopping = true;
-	pthread_cond_signal(&n->work);
-	ended = !n->started;
+	pthread_cond_broadcast(&n->work);
 	pthread_mutex_unlock(&n->lock);
-	if (ended)
-		return true;
-	ended = thread_join_ms(n->thread, JOIN_MS);
-	if (ended)
-		n->started = false;
-	return ended;
+	while (n->joined < n->started && thread_join_ms(n->tellers[n->joined].thread, JOIN_MS))
+		n->joined++;
+	return n->joined == n->started;
 }
 
 void notifier_free(struct notifier *n)

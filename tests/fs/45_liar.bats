@@ -230,6 +230,37 @@ names() { python3 -c 'import os, sys; print(sorted(os.listdir(sys.argv[1].encode
 	healed
 }
 
+@test "a folder that one sandbox holds, holds no word of what has changed in another" {
+	jq -r '.sandboxes[] | select(.name == "other") | .id' <(api GET /sandboxes) >"$T/word.not"
+	mkdir -p "$T/m3"
+	SBX_ENDPOINT=unix://$T/liar "$O/bin/sbxfs" -o timeout=20 "$T/m3"
+	fs_wait mountpoint -q "$T/m3"
+	R=$T/m3/box/fs/sandbox/home
+	echo nosy >"$T/word"
+	echo one >"$M/other/home/g"
+	for _ in 1 2 3; do
+		ls "$R" "$T/m3/other/home" >/dev/null
+		! stat "$R/none" 2>/dev/null
+		stat "$T/m3/other/home/g" >/dev/null
+	done
+	mkdir "$R/x" 2>/dev/null 3>&- &
+	p=$!
+	fs_wait sh -c "[ \"\$(jq .files.pushes '$T/m3/stats')\" -gt 0 ]"
+	for i in 1 2 3; do # each would be believed for ten seconds
+		stat "$T/m3/other/home/g" >/dev/null
+		echo more >>"$M/other/home/g"
+		told() { [ "$(stat -c %s "$T/m3/other/home/g")" = $((4 + 5 * i)) ]; }
+		fs_wait told
+	done
+	kill -0 $p # it is held all the while
+	kill $p
+	echo pass >"$T/word"
+	wait $p || true
+	fusermount3 -u "$T/m3"
+	rm "$T/word.not"
+	healed
+}
+
 @test "a hello that drips, answers that drip" {
 	lie hello
 	within 15 cat "$LH/f"
