@@ -29,8 +29,8 @@
 
 /* Whose turn it is, and so whether the connection may be given up. */
 enum turn {
-	TURN_OURS,    /* and the client's while it sends a body: kept */
-	TURN_HEADER,  /* the client's: a header, the first or the next */
+	TURN_OURS,    /* and the client's while it sends a body, if it is no stranger: kept */
+	TURN_HEADER,  /* the client's: a header, the first or the next; a stranger's body */
 	TURN_ANSWER,  /* the client's: to take an answer that lies ready */
 	TURN_EVICTED, /* for good: its thread does nothing but end it */
 };

@@ -382,8 +382,9 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
 		request_complete(r);
 		return r->queued ? MHD_YES : MHD_NO;
 	}
-	if (req_has_body(r))
-		conn_waits(r->conn, s->conf.body_timeout_ms, TURN_OURS);
+	if (req_has_body(r)) /* a stranger's, for what needs no token, may go on for ever */
+		conn_waits(r->conn, s->conf.body_timeout_ms,
+			r->conn->trusted ? TURN_OURS : TURN_HEADER);
 	return MHD_YES;
 }
 

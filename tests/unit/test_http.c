@@ -599,6 +599,39 @@ static void strangers_make_room_for_who_comes(void **state)
 	close(known);
 }
 
+/* What needs no token may have a body, and that need never be whole. */
+static void strangers_with_bodies_make_room(void **state)
+{
+	static const char *const bodies[] = { "Content-Length: 99\r\n\r\nab",
+		"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n" };
+	struct fixture *f = *state;
+	int fds[4], known[4];
+
+	for (int i = 0; i < 4; i++) {
+		char text[128];
+		int until = f->begun + 1;
+
+		snprintf(text, sizeof(text), "POST /x HTTP/1.1\r\nHost: h\r\n%s", bodies[i % 2]);
+		fds[i] = httpc_tcp(f->port);
+		httpc_send(fds[i], text);
+		for (int k = 0; k < 3000 && f->begun < until; k++)
+			poll(NULL, 0, 10);
+		assert_int_equal(f->begun, until);
+	}
+	for (int i = 0; i < 4; i++) {
+		_cleanup_answer_ struct answer a = { 0 };
+
+		known[i] = httpc_tcp(f->port);
+		httpc_send(known[i], "GET /known HTTP/1.1\r\nHost: h\r\n\r\n");
+		a = httpc_answer(known[i]);
+		assert_int_equal(a.status, 200);
+	}
+	for (int i = 0; i < 4; i++) {
+		close(fds[i]);
+		close(known[i]);
+	}
+}
+
 static void who_is_turned_away_hears_why(void **state)
 {
 	struct fixture *f = *state;
@@ -760,6 +793,7 @@ int main(void)
 		T(stop_ends_streams_and_upgrades),
 		P(answers_503_beyond_the_limit),
 		P(strangers_make_room_for_who_comes),
+		P(strangers_with_bodies_make_room),
 		P(who_is_turned_away_hears_why),
 		P(without_descriptors_who_comes_waits),
 		P(without_descriptors_strangers_make_room),
