@@ -44,6 +44,11 @@ static inline uint32_t box_egress_uid(uint32_t block)
 	return BOX_EGRESS_BASE + block;
 }
 int record_read(int boxes, const char *id, struct record *ret);
+/* Of what record_read said: there may be one, which cannot be read just now. */
+static inline bool record_unread(int r)
+{
+	return r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -EIO;
+}
 int record_write(int boxes, const char *id, const struct record *b);
 int record_drop(int boxes, const char *id); /* one that is not there is no error */
 /* Beside the record: what its disk was charged, in bytes, when its last snapshot was taken; -ENOENT: none was. */

@@ -85,7 +85,7 @@ struct job *broker_job(struct broker *b, enum job_kind kind)
 		return NULL;
 	j->kind = kind;
 	j->fd = -1;
-	j->builder = -1;
+	j->builder = j->pidfd = -1;
 	j->since_ms = broker_now_ms();
 	j->next = b->jobs;
 	b->jobs = j;
@@ -98,6 +98,7 @@ void broker_leave(struct broker *b, int keep)
 		if (j->fd >= 0 && j->fd != keep)
 			close(j->fd);
 		close_p(&j->builder);
+		close_p(&j->pidfd);
 	}
 	if (b->janitor >= 0 && b->janitor != keep)
 		close(b->janitor);
@@ -150,13 +151,16 @@ static bool guest_populated(const struct broker *b, uint32_t block)
 void op_alive(struct broker *b, const struct priv_req *q, int fd)
 {
 	struct fail f = { 0 };
-	int grip[PRIV_GRIP_FDS];
+	int grip[PRIV_GRIP_FDS], r;
 	struct record box;
 
 	(void)fd;
-	if (!name_is_id(q->id, sizeof(q->id)))
-		fail_set(&f, EINVAL, "id");
-	else if (ends_has(b, q->id) || record_read(b->env.boxes, q->id, &box) < 0 ||
+	r = name_is_id(q->id, sizeof(q->id)) ? record_read(b->env.boxes, q->id, &box) : -EINVAL;
+	if (r == -EINVAL)
+		fail_set(&f, r, "id");
+	else if (record_unread(r))
+		fail_set(&f, r, "find %.63s", q->id);
+	else if (ends_has(b, q->id) || r < 0 ||
 		 box.generation != q->generation || !record_alive(&box, b->env.boot) ||
 		 !guest_populated(b, box.block))
 		fail_set(&f, ESRCH, "no runtime of this sandbox");
@@ -275,6 +279,7 @@ static void drop_done(struct broker *b)
 		*p = j->next;
 		close_p(&j->fd);
 		close_p(&j->builder);
+		close_p(&j->pidfd);
 		while (j->more) {
 			struct waiter *w = j->more;
 			j->more = w->next;

@@ -34,7 +34,7 @@ struct job {
 	enum job_kind kind;
 	int fd; /* socket to the child, a spare's boot pipe, or cgroup.events; -1:
 		 * nothing to wait for */
-	int pid;
+	int pid, pidfd; /* the descriptor is what is believed */
 	bool done; /* to be removed from the list */
 	/* JOB_BUILD */
 	enum build_step step;

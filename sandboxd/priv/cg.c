@@ -291,23 +291,33 @@ void cg_events_read(int fd)
 	(void)n;
 }
 
+/* Only what the kernel says is believed: a broker without descriptors or memory takes nobody for gone. */
+static bool is_gone(int r)
+{
+	return r == -ENOENT || r == -ENODEV;
+}
+
 static int populated_v1(const struct cg *cg, const char *name)
 {
 	char path[PATH_MAX], buf[32];
+	int r;
 
 	snprintf(path, sizeof(path), "%s/cgroup.procs", name);
-	return file_read(cg->base1[CG_PIDS], path, buf, sizeof(buf)) == 0 && buf[0];
+	r = file_read(cg->base1[CG_PIDS], path, buf, sizeof(buf));
+	return r < 0 ? !is_gone(r) : buf[0] != 0;
 }
 
 int cg_populated(const struct cg *cg, const char *name)
 {
 	char path[PATH_MAX], buf[64];
+	int r;
 
 	if (cg->base2 < 0)
 		return populated_v1(cg, name);
 	snprintf(path, sizeof(path), "%s/cgroup.events", name);
-	if (file_read(cg->base2, path, buf, sizeof(buf)) < 0)
-		return 0;
+	r = file_read(cg->base2, path, buf, sizeof(buf));
+	if (r < 0)
+		return !is_gone(r);
 	return strncmp(buf, "populated 1", 11) == 0;
 }
 

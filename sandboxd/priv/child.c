@@ -3,6 +3,7 @@
 
 #include "common/sys/mem.h"
 
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
@@ -37,4 +38,15 @@ int child_exec(
 
 	syscall(SYS_execveat, fd, "", argv, env, AT_EMPTY_PATH);
 	return fail_set(f, errno, "execute %s", name);
+}
+
+int child_watch(int pid)
+{
+	return pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+}
+
+void child_kill(int pidfd)
+{
+	if (pidfd >= 0)
+		(void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
 }

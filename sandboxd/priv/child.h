@@ -11,4 +11,9 @@ int child_place_fds(const int *fds, int n, struct fail *f);
 int child_exec(
 	int fd, const char *name, const char *a, const char *b, const char *c, struct fail *f);
 
+/* A child of ours as a descriptor, or -1. They are reaped by themselves, so that a number soon means somebody else. */
+int child_watch(int pid);
+/* Ends it, if it still is there. */
+void child_kill(int pidfd);
+
 #endif

@@ -5,8 +5,8 @@
 
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
+#include "sandboxd/priv/child.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,6 +80,7 @@ static struct job *start_builder(struct broker *b, const struct build_shape *sha
 		build_run(&b->env, &mine, block, sv[1]);
 	}
 	close(sv[1]);
+	j->pidfd = child_watch(j->pid);
 	j->from.shim_pid = j->pid;
 	return j; /* a fork that failed shows as the end of the socket */
 }
@@ -101,8 +102,7 @@ static void close_claim_fds(struct job *j)
 /* Unclaimed builders have no record, only groups and an area named after the block. */
 static void forget_unclaimed(struct broker *b, struct job *j)
 {
-	if (j->pid > 0)
-		kill(j->pid, SIGKILL);
+	child_kill(j->pidfd);
 	close_claim_fds(j); /* with a spare's boot pipe; what is left in fd is a builder's socket */
 	ends_block(b, j->from.block, j->fd);
 	j->fd = -1;
@@ -159,7 +159,7 @@ static void claim_it(struct broker *b, struct job *j)
 		return;
 	}
 	bool recorded = record_read(b->env.boxes, j->claim.id, &box) == 0;
-	kill(j->pid, SIGKILL);
+	child_kill(j->pidfd);
 	/* Ends it like any other, then answers. */
 	ends_start(b, j->claim.id, j->op, j->tag, &j->fail);
 	close_claim_fds(j);

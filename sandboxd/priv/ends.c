@@ -298,6 +298,7 @@ void ends_start(struct broker *b, const char *id, uint32_t op, uint64_t tag, con
 	struct fail none = { 0 };
 	struct record box = { .block = 0 };
 	bool known;
+	int r;
 
 	if (j && tag && !j->clearing) {
 		if (wait_with(j, tag))
@@ -309,7 +310,14 @@ void ends_start(struct broker *b, const char *id, uint32_t op, uint64_t tag, con
 		broker_answer(b, op, tag, f, NULL);
 		return;
 	}
-	known = record_read(b->env.boxes, id, &box) == 0;
+	r = record_read(b->env.boxes, id, &box);
+	known = r == 0;
+	if (record_unread(r)) {
+		/* without its record it would lose its files and go on */
+		fail_set(&none, r, "find %.63s", id);
+		broker_answer(b, op, tag, &none, NULL);
+		return;
+	}
 	j = new_end(b, id, known, known ? box.block : 0);
 	if (!j) {
 		fail_set(&none, ENOMEM, "end a sandbox");

@@ -3,11 +3,11 @@
 #include "sandboxd/priv/broker.h"
 
 #include "common/sys/mem.h"
+#include "sandboxd/priv/child.h"
 #include "sandboxd/priv/layers.h"
 #include "sandboxd/priv/unpack.h"
 
 #include <linux/magic.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +63,7 @@ static struct job *start_import(struct broker *b, const struct unpack_job *job, 
 		import(b, job, sv[1]);
 	}
 	close(sv[1]);
+	j->pidfd = child_watch(j->pid);
 	return j; /* a fork that failed shows as the end of the socket */
 }
 
@@ -163,8 +164,7 @@ static void stop_import(struct broker *b, struct job *j)
 {
 	struct unpack_result r = { 0 };
 
-	if (j->pid > 0)
-		kill(j->pid, SIGKILL);
+	child_kill(j->pidfd);
 	fail_set(&r.fail, ECANCELED, "unpack a layer");
 	answer(b, j->tag, &r);
 	j->done = true;

@@ -3,6 +3,7 @@
 
 #include "common/sys/mem.h"
 #include "sandboxd/priv/broker.h"
+#include "sandboxd/priv/child.h"
 #include "sandboxd/priv/drop.h"
 #include "sandboxd/priv/pool.h"
 
@@ -105,6 +106,7 @@ static void start(struct broker *b, struct job *j)
 	if (j->pid == 0)
 		child(b, &w, sv[1], me);
 	close(sv[1]); /* a fork that failed shows as the end of the socket */
+	j->pidfd = child_watch(j->pid);
 }
 
 static bool may_run(const struct broker *b, const struct job *j)
@@ -163,8 +165,7 @@ void works_stop(struct broker *b)
 	for (struct job *j = b->jobs; j; j = j->next) {
 		if (j->kind != JOB_WORK || j->done)
 			continue;
-		if (j->pid > 0)
-			kill(j->pid, SIGKILL);
+		child_kill(j->pidfd);
 		if (j->op == PRIV_SNAPSHOT)
 			seal_recover(&b->env, j->work.id);
 		j->done = true;

@@ -10,9 +10,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sched.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -118,6 +123,138 @@ static void a_create_that_is_ended_at_once(void **state)
 		assert_int_equal(errors[1], 0);
 		assert_int_equal(ask(PRIV_ALIVE, id, 0), ESRCH);
 	}
+}
+
+/* The lowest number that the broker has no descriptor of. */
+static rlim_t next_descriptor(void)
+{
+	char path[64];
+
+	for (rlim_t n = 0;; n++) {
+		snprintf(path, sizeof(path), "/proc/%d/fd/%d", rig.broker, (int)n);
+		if (faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+			return n;
+	}
+}
+
+/* What cannot be looked at just now is not gone. (Should it get some back meanwhile, it may answer as ever.) */
+static void a_broker_without_descriptors_takes_nobody_for_gone(void **state)
+{
+	struct rlimit usual, none;
+
+	(void)state;
+	priv_rig_box(&rig, "sbx_short");
+	assert_int_equal(prlimit(rig.broker, RLIMIT_NOFILE, NULL, &usual), 0);
+	none = (struct rlimit){ next_descriptor(), usual.rlim_max };
+	assert_int_equal(prlimit(rig.broker, RLIMIT_NOFILE, &none, NULL), 0);
+	int alive = ask(PRIV_ALIVE, "sbx_short", 0), destroyed = ask(PRIV_DESTROY, "sbx_short", 0);
+	assert_int_equal(prlimit(rig.broker, RLIMIT_NOFILE, &usual, NULL), 0);
+	assert_true(alive == 0 || alive == EMFILE);
+	assert_true(destroyed == 0 || destroyed == EMFILE);
+	assert_int_equal(ask(PRIV_ALIVE, "sbx_short", 0), destroyed ? 0 : ESRCH);
+	assert_int_equal(ask(PRIV_DESTROY, "sbx_short", 0), 0);
+}
+
+static bool said_by(int pid, const char *file, const char *word)
+{
+	char path[64], text[256] = "";
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", pid, file);
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+	return fd >= 0 && read(fd, text, sizeof(text) - 1) > 0 && strstr(text, word);
+}
+
+static bool within(int ms, bool (*is)(int pid), int pid)
+{
+	struct timespec pause = { .tv_nsec = 2000000 };
+
+	for (; ms > 0 && !is(pid); ms -= 2)
+		nanosleep(&pause, NULL);
+	return is(pid);
+}
+
+static bool is_gone(int pid)
+{
+	return kill(pid, 0) < 0;
+}
+
+static bool is_stopped(int pid)
+{
+	return said_by(pid, "stat", ") T");
+}
+
+static int a_shim(void)
+{
+	char path[64];
+	int pid, found = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", rig.broker, rig.broker);
+	FILE *f = fopen(path, "re");
+	while (f && fscanf(f, "%d", &pid) == 1)
+		if (said_by(pid, "cmdline", "sbx-shim"))
+			found = pid;
+	if (f)
+		fclose(f);
+	return found;
+}
+
+static int a_spare(void)
+{
+	struct priv_req q = priv_rig_req(PRIV_POOL, "");
+	struct timespec pause = { .tv_nsec = 5000000 };
+	int pid = 0;
+
+	q.num = 1;
+	q.kind = 1;
+	for (int i = 0; i < 4000 && !pid; i++) {
+		assert_int_equal(priv_rig_ask(&rig, &q, NULL, 0), 0);
+		nanosleep(&pause, NULL);
+		pid = a_shim();
+	}
+	return pid;
+}
+
+/* A process of ours with the number of one that has ended. Those whom it had started keep its number for a moment. */
+static int with_number(int pid)
+{
+	struct timespec pause_ = { .tv_nsec = 5000000 };
+	pid_t want = pid;
+	struct clone_args a = { .exit_signal = SIGCHLD, .set_tid = (uintptr_t)&want, .set_tid_size = 1 };
+	int got = -1;
+
+	for (int i = 0; i < 2000 && got < 0; i++) {
+		got = (int)syscall(SYS_clone3, &a, sizeof(a));
+		if (got < 0)
+			nanosleep(&pause_, NULL);
+	}
+	if (got == 0)
+		for (;;)
+			pause();
+	return got;
+}
+
+/* Children of the broker end and are forgotten by the kernel before it hears of that. */
+static void a_number_used_again_is_not_killed(void **state)
+{
+	struct priv_req q = priv_rig_req(PRIV_POOL, "");
+	int spare = a_spare(), status;
+
+	(void)state;
+	assert_true(spare > 0);
+	assert_int_equal(kill(rig.broker, SIGSTOP), 0);
+	assert_true(within(30000, is_stopped, rig.broker));
+	assert_int_equal(kill(spare, SIGKILL), 0);
+	assert_true(within(30000, is_gone, spare));
+	int other = with_number(spare);
+	assert_int_equal(kill(rig.broker, SIGCONT), 0);
+	q.num = 1;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(priv_rig_ask(&rig, &q, NULL, 0), 0);
+	if (other < 0)
+		skip(); /* somebody else has it */
+	assert_int_equal(waitpid(other, &status, WNOHANG), 0);
+	assert_int_equal(kill(other, SIGKILL), 0);
+	assert_int_equal(waitpid(other, &status, 0), other);
 }
 
 static const uint32_t questions[] = { PRIV_ALIVE, PRIV_METER, PRIV_FREEZE, PRIV_SNAPSHOT,
@@ -403,6 +540,8 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		ROW(one_id_is_made_once),
 		ROW(a_create_that_is_ended_at_once),
+		ROW(a_broker_without_descriptors_takes_nobody_for_gone),
+		ROW(a_number_used_again_is_not_killed),
 		ROW(questions_about_one_that_is_ending),
 		ROW(one_number_is_a_layer_once),
 		ROW(one_egress_process_at_a_time),
