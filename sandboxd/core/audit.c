@@ -33,6 +33,7 @@ struct audit {
 	/* under lock */
 	int fd; /* -1: could not be opened, tried again with the next event */
 	off_t size;
+	bool cut; /* the file ends within a line */
 	bool complained, stop;
 	char *ring[RING];     /* JSON texts; number seq is at seq % RING */
 	size_t held;          /* bytes of those */
@@ -49,8 +50,9 @@ static void complain(struct audit *a, const char *what)
 static void open_file(struct audit *a)
 {
 	struct stat st;
+	char last;
 
-	a->fd = open(a->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	a->fd = open(a->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (a->fd < 0 || fstat(a->fd, &st) < 0) {
 		complain(a, "the log cannot be opened");
 		return;
@@ -58,6 +60,7 @@ static void open_file(struct audit *a)
 	if (st.st_mode & 077)
 		fchmod(a->fd, 0600);
 	a->size = st.st_size;
+	a->cut = a->size > 0 && pread(a->fd, &last, 1, a->size - 1) == 1 && last != '\n';
 }
 
 static void old_name(const struct audit *a, int n, char *out, size_t size)
@@ -86,7 +89,17 @@ static void rotate(struct audit *a)
 	a->size = 0;
 }
 
-/* Lock held. A line that was cut (full disk) is closed by the next one's leading newline. */
+/* A line that found no room for its end must not take the next one with it. */
+static bool end_cut_line(struct audit *a)
+{
+	if (a->cut && write(a->fd, "\n", 1) == 1) {
+		a->size++;
+		a->cut = false;
+	}
+	return !a->cut;
+}
+
+/* Lock held. */
 static void append(struct audit *a, const char *line, size_t len)
 {
 	ssize_t n;
@@ -97,16 +110,17 @@ static void append(struct audit *a, const char *line, size_t len)
 		rotate(a);
 	if (a->fd < 0)
 		return;
-	n = write(a->fd, line, len);
+	n = end_cut_line(a) ? write(a->fd, line, len) : -1;
 	if (n > 0)
 		a->size += n;
 	if (n == (ssize_t)len) {
 		a->complained = false;
 		return;
 	}
+	a->cut |= n > 0;
+	if (n > 0)
+		errno = ENOSPC; /* nothing else writes a part */
 	complain(a, "the log cannot be written");
-	if (n > 0 && write(a->fd, "\n", 1) == 1)
-		a->size++;
 }
 
 static void drop_first(struct audit *a)

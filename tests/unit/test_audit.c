@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -286,6 +288,29 @@ static void a_follower_that_fell_behind_is_told(void **state)
 	audit_close(a);
 }
 
+/* What is left of a line that found no room for its end does not spoil the one after it. */
+static void an_event_after_a_full_disk_is_kept(void **state)
+{
+	struct audit *a = open_log(*state);
+	const struct box *b = *state;
+	struct rlimit was, tight;
+	struct stat st;
+	bool cut;
+
+	audit_event(a, "sandbox.created", ID, NULL);
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(stat(b->path, &st), 0);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+	tight = (struct rlimit){ (rlim_t)st.st_size + 20, was.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
+	audit_event(a, "sandbox.suspended", ID, NULL);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+	audit_event(a, "sandbox.resumed", ID, NULL);
+	audit_event(a, "sandbox.terminated", ID, NULL);
+	assert_int_equal(count(a, ID, &cut), 3);
+	audit_close(a);
+}
+
 /* A server that starts again after its host's clock was set back counts from below. */
 static void a_follower_with_a_number_of_the_future_gets_what_there_is(void **state)
 {
@@ -367,6 +392,7 @@ int main(void)
 		ROW(numbers_grow_over_a_new_open),
 		ROW(a_follower_waits_for_what_is_new),
 		ROW(a_follower_that_fell_behind_is_told),
+		ROW(an_event_after_a_full_disk_is_kept),
 		ROW(a_follower_with_a_number_of_the_future_gets_what_there_is),
 		ROW(long_events_are_held_within_bounds),
 		ROW(an_event_is_quick),
