@@ -274,6 +274,7 @@ int pull_run(struct pull *p, const struct pull_work *w, enum pull_op op, enum pu
 		return -1;
 	}
 	if (!c.done)
-		return err_set(e, ERR_UNAVAILABLE, "sbx-pull has ended");
+		return err_set(e, ERR_UNAVAILABLE,
+			"sbx-pull has ended; images are fetched once the server is started again");
 	return c.ans.result == PULL_OK ? 0 : refuse(&c.ans, e);
 }
