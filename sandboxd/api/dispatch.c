@@ -222,9 +222,6 @@ static int json_grow(struct frame *f, size_t more, struct err *e)
 	size_t size = f->size ? f->size : 4096;
 	char *buf;
 
-	if (f->len + more > JSON_BODY_MAX)
-		return err_set(
-			e, ERR_INVALID_REQUEST, "the body is larger than %d bytes", JSON_BODY_MAX);
 	while (size < f->len + more)
 		size *= 2;
 	if (size == f->size)
@@ -241,9 +238,15 @@ static int take_data(struct frame *f, const void *buf, size_t len, struct err *e
 {
 	if (f->call.match.route->body == BODY_RAW)
 		return f->handler->data(&f->call, buf, len, e);
-	if (json_grow(f, len, e) < 0)
-		return -1;
-	memcpy(f->buf + f->len, buf, len);
+	if (f->len + len > JSON_BODY_MAX)
+		return err_set(
+			e, ERR_INVALID_REQUEST, "the body is larger than %d bytes", JSON_BODY_MAX);
+	/* What nobody reads is not kept: strangers may send it, too. */
+	if (f->call.match.route->body == BODY_JSON) {
+		if (json_grow(f, len, e) < 0)
+			return -1;
+		memcpy(f->buf + f->len, buf, len);
+	}
 	f->len += len;
 	return 0;
 }
