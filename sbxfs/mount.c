@@ -128,9 +128,9 @@ void mount_stop(struct mount *m)
 		feeds_stop(m->feeds);
 	lock_waits_stop(m->lock_waits);
 	fs1_park_stop(m->fs1); /* what it leaves goes to the pool */
+	flusher_stop(m->flusher);
 	pool_free(m->pool);
 	m->pool = NULL;
-	flusher_stop(m->flusher);
 	snaps_stop(m);
 }
 

@@ -261,6 +261,32 @@ names() { python3 -c 'import os, sys; print(sorted(os.listdir(sys.argv[1].encode
 	healed
 }
 
+@test "a write that one sandbox does not take keeps none of another back" {
+	jq -r '.sandboxes[] | select(.name == "other") | .id' <(api GET /sandboxes) >"$T/word.not"
+	mkdir -p "$T/m3"
+	SBX_ENDPOINT=unix://$T/liar "$O/bin/sbxfs" -o timeout=30 "$T/m3"
+	fs_wait mountpoint -q "$T/m3"
+	echo stuck >"$T/word"
+	# The second write of an open file is sent later, by whoever does that for all.
+	cat >"$T/host/two.py" <<-'PY'
+		import os, sys, time
+		for p in sys.argv[1:]:
+		    f = os.open(p, os.O_WRONLY | os.O_CREAT)
+		    os.write(f, b"one\n")
+		    os.write(f, b"two\n")
+		    time.sleep(1)
+		time.sleep(600)
+	PY
+	python3 "$T/host/two.py" "$T/m3/box/fs/sandbox/home/f" "$T/m3/other/home/late" 3>&- &
+	fs_wait grep -q two "$M/other/home/late" # with the first one it would take three times as long
+	kill -9 $!
+	echo pass >"$T/word"
+	fs_wait fs_gone $!
+	fs_wait fusermount3 -u "$T/m3"
+	rm "$T/word.not"
+	healed
+}
+
 @test "a hello that drips, answers that drip" {
 	lie hello
 	within 15 cat "$LH/f"

@@ -230,6 +230,8 @@ class Liar:
         if w == "nosy" and op == MKDIR:  # the kernel keeps the folder for as long, and is told of names in it
             self.push(*((n, NAME, b"n%d" % n) for n in range(self.count + 1)))
             return True
+        if w == "stuck" and op == WRITE and q["offset"]:
+            return True
         if w == "tag":
             self.answer(op, tag + 128, 0, a=attr(DIR))
         elif w == "slot":
