@@ -16,6 +16,7 @@
 #include "sandboxd/keeper.h"
 #include "sandboxd/listen.h"
 #include "sandboxd/paths.h"
+#include "sandboxd/pull/pull.h"
 #include "sandboxd/puller.h"
 #include "sandboxd/records.h"
 #include "sandboxd/secrets.h"
@@ -32,6 +33,9 @@
 #include <unistd.h>
 
 #define MAX_CONNECTIONS   1024
+#define CONNECTIONS_MOST  1000000
+#define MB_MOST           ((int64_t)1 << 40) /* as of a policy's limits */
+#define CPUS_MOST         1000000
 #define METRICS_CONNECTIONS 16
 #define HEADER_TIMEOUT_MS 10000
 #define IDLE_TIMEOUT_MS   60000
@@ -244,6 +248,27 @@ static int check_words(const struct options *o, struct err *e)
 	return 0;
 }
 
+/* Numbers above would be cut off on their way, or refused by who gets them in the end. */
+static int check_numbers(const struct options *o, struct err *e)
+{
+	const struct {
+		const char *flag;
+		int64_t value, most;
+	} rows[] = {
+		{ "max-connections", o->max_connections, CONNECTIONS_MOST },
+		{ "pull-stall-secs", o->pull_stall_secs, PULL_STALL_MAX },
+		{ "capacity-memory-mb", o->capacity_memory_mb, MB_MOST },
+		{ "capacity-disk-mb", o->capacity_disk_mb, MB_MOST },
+		{ "capacity-cpus", o->capacity_cpus > CPUS_MOST ? CPUS_MOST + 1 : 0, CPUS_MOST },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (rows[i].value > rows[i].most)
+			return err_set(e, ERR_INVALID_REQUEST, "--%s: at most %lld", rows[i].flag,
+				(long long)rows[i].most);
+	return 0;
+}
+
 static int check_levels(const struct options *o, struct err *e)
 {
 	static const char *const words[] = { "error", "warn", "info", "debug" };
@@ -402,7 +427,7 @@ static int prepare(struct daemon *d, struct err *e)
 {
 	const struct options *o = d->opt;
 
-	if (check_levels(o, e) < 0 || check_words(o, e) < 0 || check_not_built(o, e) < 0 ||
+	if (check_levels(o, e) < 0 || check_words(o, e) < 0 || check_numbers(o, e) < 0 || check_not_built(o, e) < 0 ||
 		check_listen(d, e) < 0 || check_metrics_listen(d, e) < 0 ||
 		choose_backend(d, e) < 0 || load_files(d, e) < 0 || load_policy(d, e) < 0 ||
 		check_node(d, e) < 0 ||

@@ -63,7 +63,7 @@ static int parse(int argc, char **argv, struct args *a, struct pull_conf *conf)
 	unsigned long uid, gid, stall;
 
 	if (argc != 6 || !number(argv[1], &uid) || !number(argv[2], &gid) ||
-		!number(argv[4], &stall) || uid == 0 || gid == 0 || stall == 0 || stall > 3600)
+		!number(argv[4], &stall) || uid == 0 || gid == 0 || stall == 0 || stall > PULL_STALL_MAX)
 		return -1;
 	a->uid = (uid_t)uid;
 	a->gid = (gid_t)gid;

@@ -23,6 +23,7 @@
 #define PULL_REF_MAX  512
 #define PULL_TEXT_MAX 256
 #define PULL_MANIFEST_MAX (4 * 1024 * 1024)
+#define PULL_STALL_MAX 3600 /* seconds */
 #define PULL_TOOL     "/usr/bin/skopeo"
 
 enum pull_op { PULL_MANIFEST = 1, PULL_COPY, PULL_CANCEL };
