@@ -10,6 +10,7 @@
  * snapshot was taken, for no snapshot can hold more. */
 #include "sandboxd/priv/broker.h"
 
+#include "common/sys/fault.h"
 #include "common/sys/mem.h"
 
 #include <poll.h>
@@ -80,6 +81,7 @@ void limit_work(const struct build_env *env, const struct work *w, struct work_r
 	int64_t dead = 0, most, size;
 	int r = record_read(env->boxes, w->id, &box);
 
+	fault_point("limit");
 	if (r == 0)
 		r = area_reopen(s, w->id, &mnt, &ret->fail);
 	if (r < 0)

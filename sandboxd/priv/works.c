@@ -15,6 +15,7 @@
 
 #define SEALS_AT_ONCE 2
 #define WORKS_AT_ONCE 6
+#define LIMITS_AT_ONCE 2 /* how long these take is a guest's doing: they have places of their own */
 #define POOL_MS       250
 #define POOL_BUSY_MS  30
 #define POOL_RETRY_MS 10000
@@ -111,14 +112,17 @@ static void start(struct broker *b, struct job *j)
 
 static bool may_run(const struct broker *b, const struct job *j)
 {
-	int seals = 0, works = 0;
+	int seals = 0, works = 0, limits = 0;
 
 	for (const struct job *o = b->jobs; o; o = o->next) {
 		if (o->kind != JOB_WORK || o->done || !o->pid)
 			continue;
-		works++;
+		limits += o->op == WORK_LIMIT;
+		works += o->op != WORK_LIMIT;
 		seals += o->op == PRIV_SNAPSHOT;
 	}
+	if (j->op == WORK_LIMIT)
+		return limits < LIMITS_AT_ONCE;
 	if (j->op == PRIV_EGRESS_ADD)
 		return true; /* quick, and somebody waits */
 	return works < WORKS_AT_ONCE && (j->op != PRIV_SNAPSHOT || seals < SEALS_AT_ONCE);

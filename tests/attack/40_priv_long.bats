@@ -17,6 +17,10 @@ teardown() { [ -z "${W:-}" ] || rm -rf --one-file-system "$W"; }
 	T='requests_at_random' "$O/tests/contract/test_priv_live"
 }
 
+@test "disks that are measured keep nobody waiting" {
+	T='disks_that_are_measured*' "$O/tests/contract/test_disk"
+}
+
 # Lines of processes that still have the host's root: not those that have made another one theirs, or went into a
 # sandbox's, nor their children.
 with_hosts_root() {
