@@ -22,10 +22,26 @@ static bool broker_was_here(int dirfd)
 	       st.st_uid == 0;
 }
 
+/* As a backup that was put back by root leaves them. */
+static int check_owners(int dirfd, const char *dir, uid_t uid, struct err *e)
+{
+	static const char *const names[] = { NAME, NAME "-wal", "run", "audit" };
+	struct stat st;
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (fstatat(dirfd, names[i], &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_uid != uid)
+			return err_set(e, ERR_CONFLICT,
+				"\"%s/%s\" belongs to uid %u, the server runs as uid %u: chown -R it, and all but priv/ beside it",
+				dir, names[i], (unsigned)st.st_uid, (unsigned)uid);
+	return 0;
+}
+
 int records_ready(int dirfd, const char *dir, uid_t uid, gid_t gid, struct err *e)
 {
 	_cleanup_close_ int fd = -1;
 
+	if (check_owners(dirfd, dir, uid, e) < 0)
+		return -1;
 	if (faccessat(dirfd, NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 		return 0;
 	if (broker_was_here(dirfd))

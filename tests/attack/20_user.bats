@@ -218,6 +218,18 @@ shim() { od -An -td4 -j16 -N4 "$D/state/priv/boxes/$ID" | tr -d ' '; }
 	is "$(ls -A "$T/run" | grep -vx sandboxd.sock)" "" # nobody came, nothing was made
 }
 
+@test "nor does a home of his" {
+	mkdir -p "$T/his/.config/sandbox" && chown -R $STRANGER "$T/his"
+	setpriv --reuid $STRANGER --regid $STRANGER --clear-groups -- \
+		socat -u "UNIX-LISTEN:$T/his/.config/sandbox/sandboxd.sock" "CREATE:$T/his/caught" 3>&- &
+	echo $! >"$T/trappid"
+	await 20 test -S "$T/his/.config/sandbox/sandboxd.sock"
+	out=$(env -u SBX_ENDPOINT -u XDG_RUNTIME_DIR "HOME=$T/his" "$O/bin/sbx" ls 2>&1) && false
+	kill "$(cat "$T/trappid")" || true
+	[[ $out == *"belongs to another user"* ]]
+	[ ! -e "$T/his/caught" ]
+}
+
 # --- the state directory
 
 @test "a state directory that others can enter, or that is somebody else's, is refused untouched" {
@@ -244,18 +256,19 @@ shim() { od -An -td4 -j16 -N4 "$D/state/priv/boxes/$ID" | tr -d ' '; }
 }
 
 @test "links in the state directory are followed by nobody with rights" {
-	mkdir -m 700 "$T/s3" && chown 1878917119 "$T/s3" # as if the server's own user had put them there
+	own=$(stat -c %u "$D/state") # as if the server's own user had put them there
 	mkdir -m 700 "$T/target" && echo x >"$T/target/f"
 	for name in priv lock run audit pull records.db; do
 		rm -rf "$T/s3" && mkdir -m 700 "$T/s3"
 		ln -s "$T/target" "$T/s3/$name"
 		[ $name != lock ] && [ $name != records.db ] || ln -sfn "$T/target/f" "$T/s3/$name"
-		chown 1878917119 "$T/s3"
+		chown -h "$own" "$T/s3" "$T/s3/$name"
 		timeout 20 "$O/bin/sandboxd" --listen "unix://$T/never" --state-dir "$T/s3" >"$T/out" 2>&1 3>&- &
 		p=$!
 		await 20 eval '! kill -0 '$p' 2>/dev/null || grep -q started "$T/out"'
 		kill $p 2>/dev/null || true
 		wait $p || true
+		! grep -q 'belongs to uid' "$T/out" || { cat "$T/out"; false; } # then it would not have come to the link
 		is "$(stat -c '%u %a' "$T/target" "$T/target/f" | tr '\n' ' ')" "0 700 0 644 "
 		is "$(ls -A "$T/target") $(cat "$T/target/f")" "f x"
 	done

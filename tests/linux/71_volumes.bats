@@ -148,6 +148,14 @@ mount_body() { echo "{\"volumes\":[{\"name\":\"$1\",\"path\":\"$2\"${3:+,\"read_
 	grep -q 'has lost records.db' "$D/said"
 	[ ! -e "$D/state/records.db" ]
 	mv "$D"/away/* "$D/state/"
+	uid=$(stat -c %u "$D/state")
+	for name in records.db run; do # as root puts a backup back
+		chown 0 "$D/state/$name"
+		if start 2>"$D/said"; then false; fi
+		SRV=
+		grep -q "$D/state/$name\" belongs to uid 0, the server runs as uid $uid: chown" "$D/said"
+		chown "$uid" "$D/state/$name"
+	done
 	start
 	a=$(new "$(mount_body v /data)")
 	[ "$(guest "$a" 'cat /data/f')" = kept ]
