@@ -28,6 +28,9 @@
 #define FILTER_USED 1
 #endif
 #define CALLS_MAX 1024
+#ifndef PR_SCHED_CORE
+#define PR_SCHED_CORE 62
+#endif
 #define NO_CALL   0xffffffffu /* a tracer has a call skipped */
 #define X32_BIT   0x40000000u
 #define ERRNO(e)  (SECCOMP_RET_ERRNO | (e))
@@ -147,6 +150,15 @@ static void rule_socket(struct filter *p)
 	answer(p, ERRNO(EPROTONOSUPPORT));
 }
 
+/* Who marks his threads so that only each other's may run on the other half of their processor keeps that half idle:
+ * time of the host's that no limit counts. */
+static void rule_prctl(struct filter *p)
+{
+	load_arg(p, 0);
+	answer_if(p, BPF_JEQ, PR_SCHED_CORE, ERRNO(EPERM));
+	answer(p, SECCOMP_RET_ALLOW);
+}
+
 /* Huge pages are the host's, set aside for somebody, and count as nobody's memory. */
 static void rule_mmap(struct filter *p)
 {
@@ -190,7 +202,7 @@ static const struct {
 } rules[] = { { "clone", rule_clone }, { "unshare", rule_unshare }, { "ioctl", rule_ioctl },
 	{ "socket", rule_socket }, { "socketpair", rule_socket }, { "mmap", rule_mmap },
 	{ "memfd_create", rule_memfd }, { "setrlimit", rule_setrlimit },
-	{ "prlimit64", rule_prlimit } };
+	{ "prlimit64", rule_prlimit }, { "prctl", rule_prctl } };
 
 /* A jail keeps its uid, which is the host's root. */
 static const char *const never_in_jail[] = { "fork", "vfork", "clone", "execve", "execveat", "unshare", "chroot", "kill",

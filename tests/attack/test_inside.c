@@ -96,6 +96,7 @@ static struct inside_row rows[] = {
 	{ "no-new-privileges", "|set|" },
 	{ "filter", "|set|" },
 	{ "memory-map", NO },
+	{ "half-a-processor", "|EPERM|" },
 	{ "deadline-class", NO },
 	{ "io-real-time", NO },
 	{ "raise-descriptors", NO },

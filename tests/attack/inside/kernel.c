@@ -128,6 +128,7 @@ static void try_priority(void)
 	} deadline = { 48, 6, 0, 0, 0, 10000000, 100000000, 100000000 };
 	struct rlimit files = { 1 << 20, 1 << 20 };
 
+	result("half-a-processor", prctl(62 /* PR_SCHED_CORE */, 1 /* CREATE */, 0, 0, 0));
 	result("deadline-class", syscall(SYS_sched_setattr, 0, &deadline, 0));
 	result("io-real-time", syscall(SYS_ioprio_set, 1, 0, 1 << 13));
 	result("raise-descriptors", setrlimit(RLIMIT_NOFILE, &files));
