@@ -36,6 +36,14 @@ static char *home_socket(void)
 											 : path;
 }
 
+/* su and sudo may keep the environment of who calls them: what he has there is no server of ours. */
+static bool is_others(const char *path)
+{
+	struct stat st;
+
+	return lstat(path, &st) == 0 && st.st_uid != geteuid() && st.st_uid != 0;
+}
+
 /* The server's default. A server started from a session without a runtime directory listens below
  * the home directory, so that one is taken when only it is there. */
 static char *default_endpoint(void)
@@ -43,12 +51,11 @@ static char *default_endpoint(void)
 	_cleanup_free_ char *home = home_socket();
 	_cleanup_free_ char *run = NULL;
 	const char *dir = env("XDG_RUNTIME_DIR"), *use;
-	struct stat st;
 	char *url;
 
 	if (runtime_dir_ok(dir) && asprintf(&run, "%s/sandboxd.sock", dir) < 0)
 		run = NULL;
-	if (run && lstat(run, &st) == 0 && st.st_uid != geteuid() && st.st_uid != 0)
+	if (run && is_others(run))
 		free_p(&run), run = NULL;
 	use = run && (access(run, F_OK) == 0 || !home || access(home, F_OK) < 0) ? run : home;
 	return !use || asprintf(&url, "unix://%s", use) < 0 ? NULL : url;
@@ -160,6 +167,9 @@ int sbx_resolve(const struct sbx_options *opt, struct sbx *s, struct sbx_error *
 	s->timeout_ms = opt->timeout_ms ? opt->timeout_ms : 30000;
 	if (!s->endpoint || (ca && !s->ca_file) || (file && !s->token_file))
 		return sbx_fail(e, "internal", ENOMEM, "out of memory");
+	if (!endpoint && is_others(s->endpoint + strlen("unix://")))
+		return sbx_fail(e, "unreachable", EACCES,
+			"%s belongs to another user; name it as the endpoint if you trust him", s->endpoint);
 	if ((!strncmp(s->endpoint, "unix:", 5) ? resolve_unix : resolve_url)(s, e) < 0)
 		return -1;
 	return sbx_read_token(s->token_file, &s->token, e);
