@@ -102,8 +102,7 @@ static void rule_unshare(struct filter *p)
 
 static void rule_ioctl(struct filter *p)
 {
-	static const uint32_t of_files[] = { FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_IOC_FIEMAP, FS_IOC_FSGETXATTR,
-		FS_IOC_FSSETXATTR };
+	static const uint32_t of_files[] = { FS_IOC_GETFLAGS, FS_IOC_FIEMAP, FS_IOC_FSGETXATTR, FS_IOC_FSSETXATTR };
 	static const uint32_t of_disks[] = { BTRFS_IOCTL_MAGIC, 'f' /* ext4 */, 'X' /* XFS */ };
 	uint32_t sharing = p->kind == FILTER_APART ? ERRNO(EXDEV) : SECCOMP_RET_ALLOW;
 
@@ -118,6 +117,8 @@ static void rule_ioctl(struct filter *p)
 	answer_if(p, BPF_JEQ, FICLONE, sharing);
 	answer_if(p, BPF_JEQ, FICLONERANGE, sharing);
 	answer_if(p, BPF_JEQ, FIDEDUPERANGE, sharing);
+	/* Among these flags is compression, which the kernel does in threads that no limit counts (pool.c). */
+	answer_if(p, BPF_JEQ, FS_IOC_SETFLAGS, ERRNO(EOPNOTSUPP));
 	/* What any file system answers, or the kernel for all of them; the rest of these families is code of the one
 	 * that the host's disk has, which a volume would lead to. */
 	for (size_t i = 0; i < ARRAY_LEN(of_files); i++)

@@ -88,6 +88,9 @@ static struct inside_row rows[] = {
 	{ "move-request", "|ENOTTY|" },
 	{ "map-request", "|ENOTTY|" },
 	{ "allocate-request", "|ENOTTY|" },
+	{ "compress-request", "|EOPNOTSUPP|" },
+	{ "compress-attribute", "|EINVAL|EOPNOTSUPP|" },
+	{ "compress-inherited", "|errno=61|EOPNOTSUPP|" }, /* ENODATA */
 	{ "flags-request", "|OK|" }, /* what lsattr asks for still works */
 	{ "attributes-request", "|OK|" },
 	{ "later-calls", "|ENOSYS|" },

@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/xattr.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -87,6 +88,29 @@ static void try_requests(void)
 	result("flags-request", ioctl(fd, FS_IOC_GETFLAGS, &flags));
 	result("attributes-request", ioctl(fd, FS_IOC_FSGETXATTR, &attr));
 	close(fd);
+}
+
+/* The kernel would compress in threads of its own, whose time is in nobody's limit. */
+static void try_compression(void)
+{
+	static const char name[] = "btrfs.compression";
+	int dir, file, flags = FS_COMPR_FL;
+	char is[16];
+
+	(void)mkdir("compressed", 0755);
+	dir = open("compressed", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	file = openat(dir, "one", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	result("compress-request", ioctl(file, FS_IOC_SETFLAGS, &flags));
+	result("compress-attribute", fsetxattr(file, name, "zlib", 4, 0));
+	close(file);
+	(void)fsetxattr(dir, name, "zlib", 4, 0);
+	file = openat(dir, "two", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	result("compress-inherited", fgetxattr(file, name, is, sizeof(is)));
+	close(file);
+	(void)unlinkat(dir, "one", 0);
+	(void)unlinkat(dir, "two", 0);
+	close(dir);
+	(void)rmdir("compressed");
 }
 
 static void try_later_calls(void)
@@ -179,6 +203,7 @@ void try_kernel(void)
 	try_log();
 	try_terminals();
 	try_requests();
+	try_compression();
 	try_later_calls();
 	try_capabilities();
 	try_priority();
