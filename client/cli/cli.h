@@ -157,6 +157,7 @@ int run_command(struct cli *c, const char *ref, const char *const *argv, const c
 int exec_bin(int argc, char **argv);
 
 bool tty_raw(void); /* standard input; false when it is no terminal */
+void tty_again(void); /* the same once more, after a stop: a shell has had the terminal meanwhile */
 void tty_restore(void);
 bool tty_size(int *rows, int *cols);
 

@@ -7,6 +7,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <termios.h>
@@ -34,6 +36,39 @@ static int read_all(int fd, const char *shown, char *buf, size_t size)
 	return 0;
 }
 
+static volatile sig_atomic_t caught;
+
+static void on_signal(int sig)
+{
+	caught = sig;
+}
+
+/* A line, or -1 when a signal came that would end us: the terminal shall have its echo back before. */
+static ssize_t read_line(char *buf, size_t max)
+{
+	static const int all[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
+	struct sigaction sa = { .sa_handler = on_signal }, was[ARRAY_LEN(all)];
+	struct pollfd f = { STDIN_FILENO, POLLIN, 0 };
+	sigset_t set, old;
+	ssize_t n = -1;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < ARRAY_LEN(all); i++)
+		sigaddset(&set, all[i]);
+	sigprocmask(SIG_BLOCK, &set, &old);
+	for (size_t i = 0; i < ARRAY_LEN(all); i++)
+		if (sigaction(all[i], NULL, &was[i]) == 0 && was[i].sa_handler != SIG_IGN)
+			sigaction(all[i], &sa, NULL);
+	while (!caught && ppoll(&f, 1, NULL, &old) < 0 && errno == EINTR)
+		;
+	if (!caught)
+		n = read(STDIN_FILENO, buf, max);
+	for (size_t i = 0; i < ARRAY_LEN(all); i++)
+		sigaction(all[i], &was[i], NULL);
+	sigprocmask(SIG_SETMASK, &old, NULL);
+	return n;
+}
+
 static int ask_terminal(const char *prompt, char *buf, size_t size)
 {
 	struct termios old, quiet;
@@ -45,9 +80,11 @@ static int ask_terminal(const char *prompt, char *buf, size_t size)
 	quiet.c_lflag &= ~(tcflag_t)ECHO;
 	fprintf(stderr, "%s: ", prompt);
 	tcsetattr(STDIN_FILENO, TCSAFLUSH, &quiet);
-	n = read(STDIN_FILENO, buf, size - 1);
+	n = read_line(buf, size - 1);
 	tcsetattr(STDIN_FILENO, TCSAFLUSH, &old);
 	fputc('\n', stderr);
+	if (caught)
+		raise(caught);
 	if (n < 0)
 		return complain(-1, "the terminal: %s", strerrordesc_np(errno));
 	buf[n] = '\0';

@@ -226,7 +226,9 @@ static void take_signal(struct stream *st)
 
 	if (read(st->signals, &si, sizeof(si)) != sizeof(si))
 		return;
-	if (si.ssi_signo == SIGWINCH)
+	if (si.ssi_signo == SIGCONT)
+		tty_again();
+	if (si.ssi_signo == SIGWINCH || si.ssi_signo == SIGCONT)
 		put_size(st);
 	else if (si.ssi_signo == SIGTERM)
 		pass_signal(st, "TERM");
@@ -378,6 +380,7 @@ static int open_signals(sigset_t *old)
 
 	sigemptyset(&set);
 	sigaddset(&set, SIGWINCH);
+	sigaddset(&set, SIGCONT);
 	for (size_t i = 0; i < ARRAY_LEN(ours); i++)
 		if (sigaction(ours[i], NULL, &sa) == 0 && sa.sa_handler != SIG_IGN)
 			sigaddset(&set, ours[i]);

@@ -7,20 +7,25 @@
 #include <unistd.h>
 
 /* The setting to go back to; one terminal a program, hence the one variable. */
-static struct termios before;
+static struct termios before, raw;
 static bool changed;
 
 bool tty_raw(void)
 {
-	struct termios t;
-
 	if (tcgetattr(STDIN_FILENO, &before) < 0)
 		return false;
-	t = before;
-	cfmakeraw(&t);
+	raw = before;
+	cfmakeraw(&raw);
 	/* DRAIN, not FLUSH: what was typed ahead is for the command. */
-	changed = tcsetattr(STDIN_FILENO, TCSADRAIN, &t) == 0;
+	changed = tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) == 0;
 	return changed;
+}
+
+void tty_again(void)
+{
+	/* In the background it is not ours to change. */
+	if (changed && tcgetpgrp(STDIN_FILENO) == getpgrp())
+		tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
 }
 
 void tty_restore(void)

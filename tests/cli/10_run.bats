@@ -299,3 +299,45 @@ sys.exit(subprocess.run(sys.argv[1:], stdout=w).returncode)' "$O/bin/sbx" $list
 	run sbx --bin "$T/fake"
 	[ "$status" -eq 125 ]
 }
+
+@test "who asks for a password gives the terminal its echo back, also when a signal ends it" {
+	run timeout 60 python3 - "$O/bin/sbx" new --login-registry r --login-user u <<-'PY'
+		import fcntl, os, pty, signal, sys, termios, time
+		fd, slave = pty.openpty()
+		pid = os.fork()
+		if not pid:
+		    os.setsid()
+		    for n in range(3): os.dup2(slave, n)
+		    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+		    os.execv(sys.argv[1], sys.argv[1:])
+		echo = lambda: bool(termios.tcgetattr(slave)[3] & termios.ECHO)
+		while echo(): time.sleep(0.01)
+		os.write(fd, b"\x03")
+		status = os.waitpid(pid, 0)[1]
+		print(os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGINT, echo())
+	PY
+	[ "$output" = "True True" ]
+}
+
+@test "a terminal is raw again after a stop" {
+	run timeout 60 python3 - "$O/bin/sbx" run -t box cat <<-'PY'
+		import os, pty, signal, sys, termios, time
+		pid, fd = pty.fork()
+		if not pid: os.execv(sys.argv[1], sys.argv[1:])
+		cooked = termios.tcgetattr(fd)
+		raw = lambda: not termios.tcgetattr(fd)[3] & termios.ICANON
+		while not raw(): time.sleep(0.01)
+		os.kill(pid, signal.SIGSTOP)
+		os.waitpid(pid, os.WUNTRACED)
+		termios.tcsetattr(fd, termios.TCSANOW, cooked) # as a shell does
+		os.kill(pid, signal.SIGCONT)
+		while not raw(): time.sleep(0.01)
+		os.write(fd, b"x\x04")
+		while os.waitpid(pid, os.WNOHANG)[0] == 0:
+		    os.write(fd, b"\x04")
+		    try: os.read(fd, 100)
+		    except OSError: pass
+		print("raw again")
+	PY
+	[[ $output == *"raw again" ]]
+}
