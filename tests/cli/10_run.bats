@@ -155,6 +155,24 @@ teardown_file() { cli_stop; }
 	done
 }
 
+@test "a sandbox that goes on holds nothing of who started the server" {
+	mkdir "$T/o"
+	export SBX_ENDPOINT=unix://$T/o/sock
+	serve() { "$O/bin/sandboxd" --backend fake --listen "$SBX_ENDPOINT" --state-dir "$T/o/state" >"$T/o/log" 2>&1 3>&- & }
+	serve 9>"$T/o/held"
+	cli_wait sbx api GET /v1/health
+	sbx new goes-on
+	kill $!
+	wait $!
+	holders=$(find /proc/[0-9]*/fd -lname "$T/o/held" 2>/dev/null) || true
+	serve
+	cli_wait sbx api GET /v1/health
+	sbx rm goes-on
+	kill $!
+	wait $!
+	[ -z "$holders" ] || { echo "$holders"; false; }
+}
+
 @test "signals have their names in every language" {
 	[ -e /usr/share/i18n/locales/tr_TR ] || skip "the sources of locales are not installed"
 	localedef -i tr_TR -f ISO-8859-9 "$T/tr_TR"

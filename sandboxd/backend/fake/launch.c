@@ -43,6 +43,9 @@ static int add_fds(posix_spawn_file_actions_t *a, const struct program *p, int *
 		r = moved[i] < 0 ? errno
 			: posix_spawn_file_actions_adddup2(a, moved[i], FIRST_FD + (int)i);
 	}
+	/* They outlive whoever started the server, and hold nothing of his. */
+	if (r == 0)
+		r = posix_spawn_file_actions_addclosefrom_np(a, FIRST_FD + (int)p->nfds);
 	return r;
 }
 
