@@ -28,6 +28,9 @@
 #define FILTER_USED 1
 #endif
 #define CALLS_MAX 1024
+#ifndef F_SETDELEG
+#define F_SETDELEG (1024 + 16)
+#endif
 #ifndef PR_SCHED_CORE
 #define PR_SCHED_CORE 62
 #endif
@@ -160,6 +163,16 @@ static void rule_prctl(struct filter *p)
 	answer(p, SECCOMP_RET_ALLOW);
 }
 
+/* Who has a lease on a file keeps everybody's open of it waiting for most of a minute, again and again: also the
+ * other readers of a volume, in other sandboxes. There are none, as on many file systems. */
+static void rule_fcntl(struct filter *p)
+{
+	load_arg(p, 1);
+	answer_if(p, BPF_JEQ, F_SETLEASE, ERRNO(EINVAL));
+	answer_if(p, BPF_JEQ, F_SETDELEG, ERRNO(EINVAL));
+	answer(p, SECCOMP_RET_ALLOW);
+}
+
 /* Huge pages are the host's, set aside for somebody, and count as nobody's memory. */
 static void rule_mmap(struct filter *p)
 {
@@ -203,7 +216,8 @@ static const struct {
 } rules[] = { { "clone", rule_clone }, { "unshare", rule_unshare }, { "ioctl", rule_ioctl },
 	{ "socket", rule_socket }, { "socketpair", rule_socket }, { "mmap", rule_mmap },
 	{ "memfd_create", rule_memfd }, { "setrlimit", rule_setrlimit },
-	{ "prlimit64", rule_prlimit }, { "prctl", rule_prctl } };
+	{ "prlimit64", rule_prlimit }, { "prctl", rule_prctl },
+	{ "fcntl", rule_fcntl } };
 
 /* A jail keeps its uid, which is the host's root. */
 static const char *const never_in_jail[] = { "fork", "vfork", "clone", "execve", "execveat", "unshare", "chroot", "kill",

@@ -88,6 +88,9 @@ static struct inside_row rows[] = {
 	{ "move-request", "|ENOTTY|" },
 	{ "map-request", "|ENOTTY|" },
 	{ "allocate-request", "|ENOTTY|" },
+	{ "lease-to-read", "|EINVAL|" },
+	{ "lease-to-write", "|EINVAL|" },
+	{ "lease-question", "|OK|" },
 	{ "compress-request", "|EOPNOTSUPP|" },
 	{ "compress-attribute", "|EINVAL|EOPNOTSUPP|" },
 	{ "compress-inherited", "|errno=61|EOPNOTSUPP|" }, /* ENODATA */

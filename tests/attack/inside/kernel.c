@@ -90,6 +90,17 @@ static void try_requests(void)
 	close(fd);
 }
 
+static void try_leases(void)
+{
+	int fd = open("leased", O_RDONLY | O_CREAT | O_CLOEXEC, 0600);
+
+	result("lease-to-read", fcntl(fd, F_SETLEASE, F_RDLCK));
+	result("lease-to-write", fcntl(fd, F_SETLEASE, F_WRLCK));
+	result("lease-question", fcntl(fd, F_GETLEASE) == F_UNLCK ? 0 : -1);
+	close(fd);
+	(void)unlink("leased");
+}
+
 /* The kernel would compress in threads of its own, whose time is in nobody's limit. */
 static void try_compression(void)
 {
@@ -203,6 +214,7 @@ void try_kernel(void)
 	try_log();
 	try_terminals();
 	try_requests();
+	try_leases();
 	try_compression();
 	try_later_calls();
 	try_capabilities();
