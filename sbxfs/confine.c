@@ -6,6 +6,7 @@
  * that link leads. */
 #include "sbxfs/box.h"
 #include "sbxfs/remote.h"
+#include "sbxfs/session.h"
 #include "sbxfs/treefs.h"
 
 #include <errno.h>
@@ -136,19 +137,36 @@ const char *link_inside(struct mount *m, const char *box, const char *target)
 
 #define NAP_MS 250 /* not longer is waited for the kernel to move a directory */
 
+#define CLIMB_MS 100
+
+/* A directory is about to be moved up. Who asks for a link from now on is told of one for its new place. */
+void link_settles(struct mount *m)
+{
+	if (now_ms() - atomic_load(&m->climbed_ms) > CLIMB_MS)
+		return;
+	session_sleeps();
+	(void)poll(NULL, 0, CLIMB_MS);
+}
+
 /* The kernel climbs from where it has the link, so a text that climbs is only told while that is where we have it.
  * ESTALE makes the kernel look everything up once more, and be told. */
 static int confined(struct req *q, struct inode *i, const char *target, char *out, size_t size)
 {
 	enum links_mode mode = q->m->opt.links;
 	uint64_t astray, now = now_ms();
-	int depth = link_depth(q->m, i, &astray);
+	bool climbs = mode != LINKS_EXACT && !is_tame(target, 0);
+	int depth;
 
-	if (!astray || mode == LINKS_EXACT || is_tame(target, 0))
+	if (climbs) /* before it is known how far */
+		atomic_store(&q->m->climbed_ms, now);
+	depth = link_depth(q->m, i, &astray);
+	if (!astray || !climbs)
 		return link_text(mode, depth, target, out, size);
 	if (astray > now + NAP_MS)
 		return refuse(q, ESTALE, "this link, or a directory above it, has been moved away");
+	session_sleeps();
 	(void)poll(NULL, 0, (int)(astray - now) + 1);
+	atomic_store(&q->m->climbed_ms, now_ms());
 	depth = link_depth(q->m, i, &astray);
 	return astray ? -ESTALE : link_text(mode, depth, target, out, size);
 }

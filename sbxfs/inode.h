@@ -129,7 +129,7 @@ void inode_forget(struct mount *m, struct inode *i, uint64_t n);
  * and no other inode is that object. */
 bool inode_is(struct mount *m, struct inode *i, const struct tree_id *id, bool carry);
 
-/* Names of guest objects. */
+/* Names of guest objects. 1: the kernel has the directory further down, and will move it up. */
 int link_add(struct mount *m, struct inode *parent, const char *name, struct inode *child);
 void link_remove(struct mount *m, struct inode *parent, const char *name);
 void link_rename(struct mount *m, struct inode *p1, const char *n1, struct inode *p2, const char *n2,

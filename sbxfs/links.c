@@ -236,11 +236,19 @@ static int add_locked(struct inodes *t, struct inode *parent, const char *name, 
 
 int link_add(struct mount *m, struct inode *parent, const char *name, struct inode *child)
 {
-	int rc;
+	struct inodes *t = m->inodes;
+	int rc, before = 0;
+	uint64_t none = 0;
+	bool known;
 
-	pthread_mutex_lock(&m->inodes->lock);
-	rc = add_locked(m->inodes, parent, name, child);
-	pthread_mutex_unlock(&m->inodes->lock);
+	pthread_mutex_lock(&t->lock);
+	known = child->is_tree && child->nlookup && S_ISDIR(kind_of(child));
+	if (known)
+		before = depth_of(child, &none);
+	rc = add_locked(t, parent, name, child);
+	if (rc == 0 && known)
+		rc = before < 0 || depth_of(child, &none) < before;
+	pthread_mutex_unlock(&t->lock);
 	return rc;
 }
 

@@ -116,6 +116,7 @@ struct mount {
 	} own;
 	/* Pieces of 1 MiB that read-ahead and late writes hold, at most CHUNKS_MAX. */
 	atomic_uint chunks;
+	atomic_uint_fast64_t climbed_ms; /* when somebody was told last of a link that climbs */
 	/* How long a question about a name takes, smoothed. */
 	atomic_uint_fast64_t ask_us;
 	atomic_size_t inline_bytes; /* that came with opens, of all open files */

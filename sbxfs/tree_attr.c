@@ -208,6 +208,8 @@ int tree_inode(struct req *q, struct inode *dir, const char *name, struct tree_a
 		inode_unref(q->m, *ret);
 		return rc;
 	}
+	if (rc > 0)
+		link_settles(q->m);
 	if (atomic_load(&(*ret)->nfiles))
 		a->at_ms = 1; /* it may have been written to since this was asked for */
 	tree_shown(q, *ret, a);

@@ -125,6 +125,8 @@ int link_text(enum links_mode mode, int depth, const char *target, char *out, si
  * and inside that has a name without the mount's; else `target`. */
 const char *link_inside(struct mount *m, const char *box, const char *target);
 void tree_readlink(struct req *q, struct inode *i);
+/* Until who was told of a link that climbs has climbed. */
+void link_settles(struct mount *m);
 
 /* tree_io.c */
 void tree_open(struct req *q, struct inode *i, struct fuse_file_info *fi);

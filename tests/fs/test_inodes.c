@@ -213,8 +213,8 @@ static int begin_tall(void **state)
 	for (uint64_t n = 1; n < 4; n++) {
 		level[n] = object(&tall, n);
 		level[n]->known.st_mode = S_IFDIR | 0755;
-		inode_looked(&tall, level[n]);
 		assert_int_equal(link_add(&tall, level[n - 1], names[n - 1], level[n]), 0);
+		inode_looked(&tall, level[n]);
 	}
 	return 0;
 }
@@ -235,8 +235,8 @@ static struct inode *seen(mode_t mode, struct inode *dir, const char *name)
 	struct inode *i = object(&tall, 100);
 
 	i->known.st_mode = mode;
-	inode_looked(&tall, i);
 	assert_int_equal(link_add(&tall, dir, name, i), 0);
+	inode_looked(&tall, i);
 	return i;
 }
 
@@ -266,7 +266,7 @@ static void a_directory_that_was_moved_away_is_where_it_was_until_the_kernel_loo
 	assert_int_equal(link_add(&tall, dir, "l", l), 0);
 	assert_int_equal(may_climb(l), 1);
 	link_remove(&tall, level[0], "d");
-	assert_int_equal(link_add(&tall, level[3], "d", dir), 0);
+	assert_int_equal(link_add(&tall, level[3], "d", dir), 1);
 	assert_int_equal(may_climb(l), 100);
 	link_told(&tall, dir);
 	(void)link_depth(&tall, l, &astray);
@@ -276,6 +276,21 @@ static void a_directory_that_was_moved_away_is_where_it_was_until_the_kernel_loo
 	while (may_climb(l) == 100);
 	assert_int_equal(may_climb(l), 4);
 	inode_unref(&tall, l);
+	unseen(dir);
+}
+
+/* Who was told of a link in it is still to climb from there. */
+static void a_directory_that_is_found_further_up_is_one_that_the_kernel_will_move_up(void **state)
+{
+	struct inode *dir = seen(S_IFDIR | 0755, level[2], "d"), *file = object(&tall, 300);
+
+	(void)state;
+	assert_int_equal(link_add(&tall, level[2], "d", dir), 0);
+	assert_int_equal(link_add(&tall, level[3], "e", dir), 0);
+	assert_int_equal(link_add(&tall, level[1], "f", dir), 1);
+	assert_int_equal(link_add(&tall, level[1], "g", dir), 0);
+	assert_int_equal(link_add(&tall, level[0], "f", file), 0);
+	inode_unref(&tall, file);
 	unseen(dir);
 }
 
@@ -326,6 +341,7 @@ int main(void)
 		cmocka_unit_test(what_several_threads_met_goes_back_when_it_is_forgotten),
 		cmocka_unit_test(whoever_chooses_numbers_does_not_choose_lists),
 		TALL(a_directory_that_was_moved_away_is_where_it_was_until_the_kernel_looks_it_up),
+		TALL(a_directory_that_is_found_further_up_is_one_that_the_kernel_will_move_up),
 		TALL(a_directory_that_the_kernel_moves_itself_is_there_at_once),
 		TALL(a_link_with_more_names_than_are_remembered_climbs_by_none_that_is_further_down),
 		TALL(a_link_that_lost_a_name_where_it_has_another_climbs_as_before),
