@@ -132,7 +132,8 @@ bool inode_is(struct mount *m, struct inode *i, const struct tree_id *id, bool c
 /* Names of guest objects. 1: the kernel has the directory further down, and will move it up. */
 int link_add(struct mount *m, struct inode *parent, const char *name, struct inode *child);
 void link_remove(struct mount *m, struct inode *parent, const char *name);
-void link_rename(struct mount *m, struct inode *p1, const char *n1, struct inode *p2, const char *n2,
+/* True: a directory moves up. */
+bool link_rename(struct mount *m, struct inode *p1, const char *n1, struct inode *p2, const char *n2,
 	bool exchange);
 /* The directory in which it was seen last, referenced, or NULL. */
 struct inode *link_parent(struct mount *m, struct inode *i);

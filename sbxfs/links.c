@@ -272,19 +272,30 @@ static void move_belief(struct inodes *t, struct inode *dir, const char *name, u
 		l->trust.believed_ms = believed_ms;
 }
 
-void link_rename(struct mount *m, struct inode *p1, const char *n1, struct inode *p2, const char *n2,
+static int depth_of_dir(struct inode *i)
+{
+	uint64_t none = 0;
+
+	return i && i->is_tree && S_ISDIR(kind_of(i)) ? depth_of(i, &none) : -1;
+}
+
+bool link_rename(struct mount *m, struct inode *p1, const char *n1, struct inode *p2, const char *n2,
 	bool exchange)
 {
 	struct inodes *t = m->inodes;
 	struct link *a, *b;
 	struct inode *ca, *cb;
 	uint64_t a_ms, b_ms;
+	int a_depth, b_depth;
+	bool up;
 
 	pthread_mutex_lock(&t->lock);
 	a = link_at(t, p1, n1);
 	b = link_at(t, p2, n2);
 	ca = a ? a->child : NULL;
 	cb = b ? b->child : NULL;
+	a_depth = p1 == p2 ? -1 : depth_of_dir(ca);
+	b_depth = p1 == p2 || !exchange ? -1 : depth_of_dir(cb);
 	a_ms = a ? a->trust.believed_ms : 0;
 	b_ms = b ? b->trust.believed_ms : 0;
 	if (a)
@@ -298,7 +309,9 @@ void link_rename(struct mount *m, struct inode *p1, const char *n1, struct inode
 	move_belief(t, p2, n2, a_ms);
 	if (exchange)
 		move_belief(t, p1, n1, b_ms);
+	up = depth_of_dir(ca) < a_depth || depth_of_dir(cb) < b_depth;
 	pthread_mutex_unlock(&t->lock);
+	return up;
 }
 
 struct inode *link_find(struct mount *m, struct inode *parent, const char *name)

@@ -178,8 +178,8 @@ void tree_rename(struct req *q, struct inode *dir, const char *name, struct inod
 	rc = wire_rename(q, dir->box, from_path, to_path, flags);
 	trust_own(q, dir, name, false);
 	trust_own(q, to, to_name, false);
-	if (rc == 0)
-		link_rename(q->m, dir, name, to, to_name, flags & RENAME_EXCHANGE);
+	if (rc == 0 && link_rename(q->m, dir, name, to, to_name, flags & RENAME_EXCHANGE))
+		link_settles(q->m);
 	tree_changed(q, dir);
 	tree_changed(q, to);
 	req_done(q, rc);

@@ -299,8 +299,10 @@ static void a_directory_that_the_kernel_moves_itself_is_there_at_once(void **sta
 	struct inode *dir = seen(S_IFDIR | 0755, level[0], "d");
 
 	(void)state;
-	link_rename(&tall, level[0], "d", level[2], "e", false);
+	assert_false(link_rename(&tall, level[0], "d", level[2], "e", false));
 	assert_int_equal(may_climb(dir), 2);
+	assert_false(link_rename(&tall, level[2], "e", level[2], "f", false));
+	assert_true(link_rename(&tall, level[2], "f", level[1], "f", false));
 	unseen(dir);
 }
 

@@ -112,7 +112,7 @@ static void a_name_is_moved_with_the_belief_in_it(void **state)
 	(void)state;
 	trust_begin(&m, dir, EPOCH, SINCE);
 	assert_true(answer("a", EPOCH, 5, 5) == TRUST_SECS);
-	link_rename(&m, dir, "a", dir, "b", false);
+	assert_false(link_rename(&m, dir, "a", dir, "b", false));
 	trust_change(&m, dir, "b", FS_INVAL_NAME, 6);
 	assert_int_equal(told(), 1);
 }
