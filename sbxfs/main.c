@@ -216,6 +216,8 @@ int main(int argc, char **argv)
 
 	umask(0);
 	more_descriptors();
+	if (!o.foreground) /* it goes on, and holds nothing of who mounts: a lock, a pipe that somebody reads to its end */
+		(void)close_range(STDERR_FILENO + 1, ~0u, 0);
 	if (rc == 0 && o.show_help)
 		fsopt_usage(argv[0]);
 	else if (rc == 0 && o.show_version)

@@ -180,9 +180,10 @@ os.kill(int(sys.argv[2]), 15); time.sleep(1)' "$H/collected" "$(cat "$T/fspid")"
 @test "mount options: helper order, ids=map, links=refuse, group" {
 	cd /
 	mkdir "$T/m2"
-	"$O/bin/sbxfs" "$SBX_ENDPOINT" "$T/m2" -o rw,ids=map,links=refuse,nofail
+	"$O/bin/sbxfs" "$SBX_ENDPOINT" "$T/m2" -o rw,ids=map,links=refuse,nofail 9>"$T/held"
 	fs_wait mountpoint -q "$T/m2"
 	grep " $T/m2 " /proc/self/mountinfo | grep -q 'nosuid,nodev.*fuse.sbxfs sbxfs'
+	same "$(find /proc/[0-9]*/fd -lname "$T/held" 2>/dev/null)" "" # by who goes on in the background
 	guest 'ln -sf /etc/hostname out' >/dev/null
 	refused "Operation not permitted" readlink -v "$T/m2/box/fs/sandbox/home/out"
 	same "$(stat -c %u "$T/m2/box/home/")" "$(id -u)"
