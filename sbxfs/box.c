@@ -278,6 +278,8 @@ int box_patch(struct req *q, const char *id, json_t *body)
 	json_t *now = NULL;
 	int rc;
 
+	if (!body) /* a request without one would say that nothing shall be changed */
+		return refuse(q, EINVAL, "UTF-8 text is needed");
 	q->acts = true;
 	rc = remote_json(q, "PATCH", sbx_path("/v1/sandboxes/%s", id), body, &now);
 	if (rc == 0) {

@@ -162,6 +162,8 @@ int sandbox_make(struct req *q, json_t *spec)
 	json_t *o = NULL;
 	int rc;
 
+	if (!spec) /* a request without one would make a sandbox all the same */
+		return refuse(q, EINVAL, "UTF-8 text is needed");
 	q->acts = true;
 	rc = remote_json(q, "POST", sbx_path("/v1/sandboxes"), spec, &o);
 	if (rc == 0)

@@ -51,14 +51,21 @@ static int root_list(struct req *q, const struct spot *d, struct lister *l)
 	return 0;
 }
 
-static int root_mkdir(struct req *q, const struct spot *d, const char *name)
+static int check_name(struct req *q, const char *name)
 {
-	(void)d;
 	if (node_is_reserved(name))
 		return refuse(q, EINVAL, "%s is a word of this tree: choose another name", name);
 	if (!name_ok(name))
 		return refuse(q, EINVAL, "a sandbox name has a-z, 0-9 and -, at most 63: %s", name);
-	return sandbox_make(q, json_pack("{s:s}", "name", name));
+	return 0;
+}
+
+static int root_mkdir(struct req *q, const struct spot *d, const char *name)
+{
+	int rc = check_name(q, name);
+
+	(void)d;
+	return rc < 0 ? rc : sandbox_make(q, json_pack("{s:s}", "name", name));
 }
 
 static int has_running(struct req *q, const char *id)
@@ -185,6 +192,11 @@ static int new_rename(struct req *q, const struct spot *d, const char *name, con
 		json_decref(spec);
 		return refuse(q, EPERM, "a draft becomes a sandbox at the top of the mount: mv new/%s .",
 			name);
+	}
+	rc = check_name(q, to_name);
+	if (rc < 0) {
+		json_decref(spec);
+		return rc;
 	}
 	json_object_set_new(spec, "name", json_string(to_name));
 	rc = sandbox_make(q, spec);

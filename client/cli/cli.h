@@ -132,6 +132,8 @@ int ask_lines(struct cli *c, char *path, struct lines *l, struct sbx_error *e);
 /* spec.c: what the options say about a sandbox, as the body of a create or a change; NULL after a
  * message. */
 json_t *spec_request(struct cli *c);
+/* Its name; -1 after a message, and then the request is freed. */
+int spec_name(json_t *request, const char *name);
 /* A network policy of --allow, --deny and `mode`; --allow alone means the mode allowlist. *ret is
  * NULL when nothing was given; -1 after a message. */
 int spec_network(struct cli *c, const char *mode, json_t **ret);

@@ -20,8 +20,8 @@ int cmd_sandbox_new(struct cli *c)
 
 	if (!o)
 		return EXIT_USAGE;
-	if (c->n_pos)
-		json_object_set_new(o, "name", json_string(c->pos[0]));
+	if (c->n_pos && spec_name(o, c->pos[0]) < 0)
+		return EXIT_USAGE;
 	return ask_show(c, "POST", strdup("/v1/sandboxes"), o, put_ref);
 }
 

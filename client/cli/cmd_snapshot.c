@@ -127,6 +127,8 @@ int cmd_fork(struct cli *c)
 
 	if (!spec)
 		return EXIT_USAGE;
+	if (c->n_pos > 1 && spec_name(spec, c->pos[1]) < 0)
+		return EXIT_USAGE;
 	sigprocmask(SIG_SETMASK, NULL, &old);
 	if (!is_snapshot(id)) {
 		hold_signals(&old);
@@ -138,8 +140,6 @@ int cmd_fork(struct cli *c)
 		id = own.id;
 	}
 	json_object_set_new(spec, "snapshot_id", json_string(id));
-	if (c->n_pos > 1)
-		json_object_set_new(spec, "name", json_string(c->pos[1]));
 	code = ask_show(c, "POST", strdup("/v1/sandboxes"), spec, put_ref);
 	if (own.id[0] && sbx_snapshot_delete(c->s, own.id, &e) < 0)
 		complain(0, "the snapshot %s stays: %s", own.id, e.message);

@@ -54,10 +54,13 @@ static json_t *start_body(struct cli *c, const char *const *argv, const char *cw
 	json_object_set(o, "argv", list);
 	if (json_object_size(env))
 		json_object_set(o, "env", env);
-	if (cwd)
-		json_object_set_new(o, "cwd", json_string(cwd));
-	if (name)
-		json_object_set_new(o, "name", json_string(name));
+	/* Left out, the command would do its work in another folder. */
+	if ((cwd && json_object_set_new(o, "cwd", json_string(cwd)) < 0) ||
+		(name && json_object_set_new(o, "name", json_string(name)) < 0)) {
+		complain(-1, "%s is not UTF-8 text, which is all the API takes",
+			cwd && !json_object_get(o, "cwd") ? cwd : name);
+		return NULL;
+	}
 	if (tty) {
 		json_object_set_new(o, "tty", json_true());
 		if (tty_size(&rows, &cols)) {

@@ -197,7 +197,8 @@ static int add_export(struct cli *c, json_t *o)
 		return complain(-1, "--metrics-every and --metrics-headers need --metrics-export");
 	if (!endpoint)
 		return 0;
-	json_object_set_new(x, "endpoint", json_string(endpoint));
+	if (json_object_set_new(x, "endpoint", json_string(endpoint)) < 0)
+		return complain(-1, "--metrics-export is not UTF-8 text");
 	if (every) {
 		long long n = number_of(every, INT32_MAX, "--metrics-every");
 		if (n < 0)
@@ -244,6 +245,14 @@ static int add_login(struct cli *c, json_t *o)
 		return complain(-1, "the registry login is not UTF-8 text");
 	json_object_set_new(o, "registry_login", v);
 	return 0;
+}
+
+int spec_name(json_t *request, const char *name)
+{
+	if (json_object_set_new(request, "name", json_string(name)) == 0)
+		return 0;
+	json_decref(request);
+	return complain(-1, "%s is not UTF-8 text, and no name", name);
 }
 
 json_t *spec_request(struct cli *c)

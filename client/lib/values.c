@@ -111,8 +111,11 @@ int values_list(struct sbx *s, char *path, const struct list_shape *shape, void 
 
 void values_put_str(json_t *o, const char *key, const char *v)
 {
+	json_t *text = v ? json_string(v) : NULL;
+
+	/* What is no UTF-8 is refused by the server for what it is, and not left out. */
 	if (v)
-		json_object_set_new(o, key, json_string(v));
+		json_object_set_new(o, key, text ? text : json_false());
 }
 
 void values_put_int(json_t *o, const char *key, int64_t v)

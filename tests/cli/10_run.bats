@@ -359,3 +359,17 @@ sys.exit(subprocess.run(sys.argv[1:], stdout=w).returncode)' "$O/bin/sbx" $list
 	PY
 	[[ $output == *"raw again" ]]
 }
+
+@test "what is no text is told, and not left out" {
+	before=$(sbx --json ls | jq '.sandboxes | length')
+	for line in "run -w" "run --name"; do
+		run sbx $line $'bad\377' box pwd
+		[ "$status" -eq 125 ]
+		[[ $output == *'bad\xff is not UTF-8 text'* ]]
+	done
+	run sbx new $'bad\377'
+	[ "$status" -eq 2 ]
+	run sbx fork box $'bad\377'
+	[ "$status" -eq 2 ]
+	[ "$(sbx --json ls | jq '.sandboxes | length')" = "$before" ]
+}

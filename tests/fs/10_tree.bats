@@ -248,3 +248,16 @@ can() { [ "$(jq ".capabilities.$1" "$M/capabilities")" = true ]; }
 	fs_wait test ! -e "$M/outside"
 	[[ $(ls "$M") != *outside* ]]
 }
+
+@test "a name that is none makes no sandbox without one, and changes nothing" {
+	mkdir "$M/new/odd"
+	before=$(api GET /sandboxes | jq '.sandboxes | length')
+	for name in $'bad\377' Bad 'a b' templates; do
+		refused "" mv -T "$M/new/odd" "$M/$name"
+		refused "" mkdir "$M/$name"
+	done
+	refused "Invalid argument" bash -c "echo \$'\\377' >'$B/name'"
+	same "$(cat "$B/name")" box
+	same "$(api GET /sandboxes | jq '.sandboxes | length')" "$before"
+	rmdir "$M/new/odd"
+}

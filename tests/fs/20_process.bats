@@ -141,6 +141,20 @@ line' "quote\"'" > "$P/argv"
 	fusermount3 -u "$at"
 }
 
+@test "in a folder whose name cannot be told nothing is run, and not in another one" {
+	mkdir -p "$H/"$'bad\377'
+	cd "$H/"$'bad\377'
+	for way in exec\ touch bin/touch; do
+		run $B/$way made
+		same $status 125
+		[[ $output == *UTF-8* ]]
+	done
+	cd "$T/host"
+	[ ! -e "$H/made" ]
+	same "$(ls "$B/processes" | grep -c '^exec-' || true)" 0
+	rmdir "$H/"$'bad\377'
+}
+
 @test "exec carries binary data both ways" {
 	head -c 3000000 /dev/urandom > "$T/host/blob"
 	same "$("$B/exec" cat < "$T/host/blob" | sha256sum)" "$(sha256sum < "$T/host/blob")"
