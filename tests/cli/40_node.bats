@@ -126,7 +126,7 @@ was() {
 	script 'POST /v1/sandboxes' "[[201,$BOX]]" 'POST /v1/sandboxes/box/snapshots' "[[201,$SNAP]]" \
 		'DELETE /v1/snapshots/snp_0123456789abcdef' '[[204,null]]'
 	[ "$(sbx fork snp_0123456789abcdef copy -l a=b)" = box ]
-	was 'POST /v1/sandboxes {"labels":{"a":"b"},"snapshot_id":"snp_0123456789abcdef","name":"copy"}'
+	was 'POST /v1/sandboxes {"labels":{"a":"b"},"name":"copy","snapshot_id":"snp_0123456789abcdef"}'
 	: >"$T/log"
 	sbx fork box
 	was 'POST /v1/sandboxes/box/snapshots' 'POST /v1/sandboxes {"snapshot_id":"snp_0123456789abcdef"}' \
