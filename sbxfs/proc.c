@@ -359,6 +359,7 @@ int process_view(struct req *q, const char *box, const char *name,
 static json_t *argv_json(struct req *q, const struct draft_proc *d)
 {
 	json_t *argv = json_array();
+	bool whole = true;
 	size_t at = 0;
 
 	if (d->cmd) {
@@ -369,8 +370,13 @@ static json_t *argv_json(struct req *q, const struct draft_proc *d)
 	while (!d->cmd && at < d->argv_len) {
 		size_t n = strnlen(d->argv + at, d->argv_len - at);
 
-		json_array_append_new(argv, json_stringn(d->argv + at, n));
+		whole &= json_array_append_new(argv, json_stringn(d->argv + at, n)) == 0;
 		at += n + 1;
+	}
+	if (!whole) { /* without that word it would be another command */
+		json_decref(argv);
+		(void)refuse(q, EINVAL, "argv: a word is not UTF-8 text, which is all the API takes");
+		return NULL;
 	}
 	if (json_array_size(argv) == 0) {
 		json_decref(argv);

@@ -155,6 +155,13 @@ line' "quote\"'" > "$P/argv"
 	rmdir "$H/"$'bad\377'
 }
 
+@test "a word that cannot be told is not left out of a command" {
+	for way in exec\ touch bin/touch; do
+		refused UTF-8 $B/$way one $'bad\377' two
+	done
+	[ ! -e "$H/one" ]
+}
+
 @test "exec carries binary data both ways" {
 	head -c 3000000 /dev/urandom > "$T/host/blob"
 	same "$("$B/exec" cat < "$T/host/blob" | sha256sum)" "$(sha256sum < "$T/host/blob")"
