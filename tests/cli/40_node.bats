@@ -329,18 +329,17 @@ S2=${S1/00:05Z/00:10Z}
 
 @test "a server that gives the whole for a part is not asked for ever" {
 	python3 -c 'import json, sys
-json.dump({"GET /v1/sandboxes/box/files?path=/big%d" % n: [[413, {"error": {"code": "too_large", "message": "large"}}], [200, "x" * 5000000]]
-for n in (1, 2)} | {"GET /v1/capabilities": [[200, {"capabilities": {"fs_range": True}}]]}, open(sys.argv[1], "w"))' "$T/script"
-	run bash -c "timeout 60 '$O/bin/sbx' cat box /big1 | wc -c"
-	[ "${lines[0]}" = "sbx: the server sent more than was asked for: Protocol error" ]
-	run timeout 60 "$O/bin/sbx" file get box /big2 "$T/big"
+json.dump({"GET /v1/sandboxes/box/files?path=/big": [[413, {"error": {"code": "too_large", "message": "large"}}], [200, "x" * 4300000]],
+"GET /v1/capabilities": [[200, {"capabilities": {"fs_range": True}}]]}, open(sys.argv[1], "w"))' "$T/script"
+	run timeout 60 "$O/bin/sbx" file get box /big "$T/big"
 	[ "$status" -eq 1 ]
+	[ "$output" = "sbx: the server sent more than was asked for: Protocol error" ]
 	[ ! -e "$T/big" ]
 }
 
 @test "an output that does not wait gets all of it, an input that has nothing yet is waited for" {
 	python3 -c 'import json, sys
-json.dump({"GET /v1/sandboxes/box/files?path=/f": [[200, "x" * 3000000]], "PUT /v1/sandboxes/box/files?path=/f": [[204, ""]],
+json.dump({"GET /v1/sandboxes/box/files?path=/f": [[200, "x" * 300000]], "PUT /v1/sandboxes/box/files?path=/f": [[204, ""]],
 "GET /v1/capabilities": [[200, {"capabilities": {}}]]}, open(sys.argv[1], "w"))' "$T/script"
 	run timeout 60 python3 - "$O/bin/sbx" <<-'PY'
 		import os, subprocess, sys, time
@@ -359,5 +358,5 @@ json.dump({"GET /v1/sandboxes/box/files?path=/f": [[200, "x" * 3000000]], "PUT /
 		os.close(w)
 		print(p.wait())
 	PY
-	[ "$output" = $'0 3000000\n0' ]
+	[ "$output" = $'0 300000\n0' ]
 }

@@ -100,10 +100,9 @@ names() { python3 -c 'import os, sys; print(sorted(os.listdir(sys.argv[1].encode
 	# What is fetched ahead tells of its new place us, and not the kernel.
 	ls "$LH/t/1/2/3/4/5/6" >/dev/null
 	ls "$LH/t/1/2/3/4/5/6/7" >/dev/null
-	for _ in $(seq 10); do
+	for _ in 1 2 3; do
 		refused "" cat l
 		[[ $(cat f 2>&1) != *secret* ]]
-		sleep 0.1
 	done
 	# By its new name all is as it should be, and for the shell as well.
 	same "$(cat "$LH/$deep/c/f")" truth
@@ -222,8 +221,8 @@ names() { python3 -c 'import os, sys; print(sorted(os.listdir(sys.argv[1].encode
 	flock -F "$M/other/home/f" sh -c "echo >'$T/host/held'; exec sleep 60" 3>&- &
 	fs_wait test -e "$T/host/held"
 	cat "$LH/f"
-	fs_wait sh -c "[ \"\$(jq .files.pushes '$L/stats')\" -gt 1000 ]"
-	same "$(timeout 3 flock "$L/other/home/f" echo mine; echo $?)" 124
+	fs_wait sh -c "[ \"\$(jq .files.pushes '$L/stats')\" -gt 300 ]"
+	same "$(timeout 1 flock "$L/other/home/f" echo mine; echo $?)" 124
 	kill $!
 	same "$(timeout 30 flock "$L/other/home/f" echo mine)" mine
 	rm "$T/word.not"
@@ -274,7 +273,7 @@ names() { python3 -c 'import os, sys; print(sorted(os.listdir(sys.argv[1].encode
 		    f = os.open(p, os.O_WRONLY | os.O_CREAT)
 		    os.write(f, b"one\n")
 		    os.write(f, b"two\n")
-		    time.sleep(1)
+		    time.sleep(0.2)
 		time.sleep(600)
 	PY
 	python3 "$T/host/two.py" "$T/m3/box/fs/sandbox/home/f" "$T/m3/other/home/late" 3>&- &
