@@ -147,8 +147,11 @@ static void an_archive_leaves_the_host_some_room(void **state)
 		int in = archive_of(i), opaque = memfd_create("opaque", MFD_CLOEXEC), status;
 		fflush(stdout);
 		pid_t pid = fork();
-		if (pid == 0)
-			exit(unpack_here(i, in, opaque));
+		if (pid == 0) {
+			int r = unpack_here(i, in, opaque);
+			fflush(stdout);
+			_exit(r);
+		}
 		close(in);
 		close(opaque);
 		assert_int_equal(waitpid(pid, &status, 0), pid);
