@@ -224,7 +224,7 @@ shim() { od -An -td4 -j16 -N4 "$D/state/priv/boxes/$ID" | tr -d ' '; }
 		socat -u "UNIX-LISTEN:$T/his/.config/sandbox/sandboxd.sock" "CREATE:$T/his/caught" 3>&- &
 	echo $! >"$T/trappid"
 	await 20 test -S "$T/his/.config/sandbox/sandboxd.sock"
-	out=$(env -u SBX_ENDPOINT -u XDG_RUNTIME_DIR "HOME=$T/his" "$O/bin/sbx" ls 2>&1) && false
+	out=$(env -u SBX_ENDPOINT -u XDG_RUNTIME_DIR "HOME=$T/his" timeout 20 "$O/bin/sbx" ls 2>&1) && false
 	kill "$(cat "$T/trappid")" || true
 	[[ $out == *"belongs to another user"* ]]
 	[ ! -e "$T/his/caught" ]

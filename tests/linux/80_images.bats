@@ -9,7 +9,7 @@ setup_file() {
 	export O=${SBX_BUILD:-$PWD/build}
 	export D=$(mktemp -d /var/tmp/sbx-images.XXXXXX)
 	mkdir -p "$D/images" "$D/reg"
-	ln -s "$O/images/base.tar" "$D/images/base.tar"
+	cp "$O/images/base.tar" "$D/images/base.tar" # the build may lie where the server has no way to
 	for k in good many plain foreign; do python3 tests/linux/oci.py "$D/reg/$k" $k; done
 	registry "$D/reg"
 	server_start --registry-allow-private --pull-stall-secs 3
@@ -285,7 +285,7 @@ x
 	is "$(ls "$D/state/pull")" ""
 	# tried again, the same name works
 	install "$R/many:lie"
-	state_is base installed
+	state_is base installed || { image base; return 1; }
 }
 
 @test "without the operator's word no private or loopback address is reached" {
