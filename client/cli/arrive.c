@@ -80,8 +80,7 @@ static void set_rights(int fd, int dir, const char *name, int mode)
 		(void)fchmod(fd, (st.st_mode & 0777) | ((st.st_mode & 0444) >> 2 & (mode_t)mode));
 }
 
-/* Where the disk is somewhere else, a close can report a failed write. */
-static int close_whole(int *fd)
+int close_whole(int *fd)
 {
 	return close(steal_fd(fd)) < 0 && errno != EINTR ? -1 : 0;
 }

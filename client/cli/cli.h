@@ -168,9 +168,13 @@ int fetch_file(
 	struct cli *c, const char *ref, const char *path, int dir, const char *name, int mode);
 int fetch_out(struct cli *c, const char *ref, const char *path, int fd);
 int fetch_to(struct cli *c, const char *ref, const char *path, const char *local, int mode);
+/* Where the disk is somewhere else, a close can report a failed write; -1: it did, errno. */
+int close_whole(int *fd);
 
 /* As read(2), but goes on when interrupted, and waits where somebody has set the file not to. */
 ssize_t read_waiting(int fd, void *buf, size_t max);
+/* The same as a request's on_read; arg: int *, the descriptor. */
+ssize_t body_from_fd(void *arg, void *buf, size_t max);
 /* transfer.c: whole files of any size. `fd` is read or written from where it stands. */
 int file_download(struct cli *c, const char *ref, const char *path, int fd, struct sbx_error *e);
 int file_upload(struct cli *c, const char *ref, const char *path, int fd, struct sbx_error *e);

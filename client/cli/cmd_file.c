@@ -20,8 +20,7 @@ int cmd_file_get(struct cli *c)
 	if (fd < 0)
 		return complain(1, "standard output: %s", strerrordesc_np(errno));
 	code = fetch_out(c, c->pos[0], c->pos[1], fd);
-	/* Where the disk is somewhere else, a close can report a failed write. */
-	if (close(steal_fd(&fd)) < 0 && code == 0)
+	if (close_whole(&fd) < 0 && code == 0)
 		return complain(1, "standard output: %s", strerrordesc_np(errno));
 	return code;
 }

@@ -73,19 +73,15 @@ int cmd_signal(struct cli *c)
 		json_pack("{s:s}", "signal", name + (strncmp(name, "SIG", 3) ? 0 : 3)), NULL);
 }
 
-static ssize_t from_stdin(void *arg, void *buf, size_t max)
-{
-	(void)arg;
-	return read_waiting(STDIN_FILENO, buf, max);
-}
-
 int cmd_stdin(struct cli *c)
 {
+	int fd = STDIN_FILENO;
 	_cleanup_free_ char *path =
 		process_path(c, opt_has(c, OPT_CLOSE) ? "/stdin?close=1" : "/stdin");
 	struct sbx_request q = { .method = "POST",
 		.path = path,
-		.on_read = from_stdin,
+		.on_read = body_from_fd,
+		.arg = &fd,
 		.timeout_ms = -1,
 		.body_type = "application/octet-stream" };
 	struct sbx_error e;

@@ -93,12 +93,6 @@ int cmd_version(struct cli *c)
 	return 0;
 }
 
-static ssize_t body_from_stdin(void *arg, void *buf, size_t max)
-{
-	(void)arg;
-	return read_waiting(STDIN_FILENO, buf, max);
-}
-
 static bool body_to_stdout(void *arg, const void *buf, size_t len)
 {
 	(void)arg;
@@ -108,13 +102,15 @@ static bool body_to_stdout(void *arg, const void *buf, size_t len)
 int cmd_api(struct cli *c)
 {
 	const char *body = c->n_pos > 2 ? c->pos[2] : NULL;
+	int fd = STDIN_FILENO;
 	bool in = body && !strcmp(body, "-"), json = body && strchr("{[ \t\r\n", body[0]);
 	struct sbx_request q = { .method = c->pos[0],
 		.path = c->pos[1],
 		.timeout_ms = -1,
 		.body = in ? NULL : body,
 		.body_len = body && !in ? strlen(body) : 0,
-		.on_read = in ? body_from_stdin : NULL,
+		.on_read = in ? body_from_fd : NULL,
+		.arg = &fd,
 		.on_data = body_to_stdout };
 	struct sbx_error e;
 

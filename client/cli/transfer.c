@@ -146,7 +146,7 @@ int file_download(struct cli *c, const char *ref, const char *path, int fd, stru
 	return get_ranges(c, url, &s, e);
 }
 
-static ssize_t from_fd(void *arg, void *buf, size_t max)
+ssize_t body_from_fd(void *arg, void *buf, size_t max)
 {
 	return read_waiting(*(int *)arg, buf, max);
 }
@@ -157,7 +157,7 @@ static int put_plain(struct cli *c, const char *ref, const char *path, int fd, u
 	_cleanup_free_ char *url = sbx_path("/v1/sandboxes/%s/files?path=%S", ref, path);
 	struct sbx_request q = { .method = "PUT",
 		.path = url,
-		.on_read = from_fd,
+		.on_read = body_from_fd,
 		.arg = &fd,
 		.body_len = size,
 		.body_type = "application/octet-stream",
@@ -303,7 +303,7 @@ int file_upload(struct cli *c, const char *ref, const char *path, int fd, struct
 	_cleanup_free_ char *url = sbx_path("/v1/sandboxes/%s/files?path=%S", ref, path);
 	struct sbx_request q = { .method = "PUT",
 		.path = url,
-		.on_read = from_fd,
+		.on_read = body_from_fd,
 		.arg = &fd,
 		.body_type = "application/octet-stream",
 		.timeout_ms = -1 };
