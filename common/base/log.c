@@ -15,13 +15,13 @@ void log_set_level(enum log_level l)
 	level = l;
 }
 
-/* A message may hold what somebody else has written: no byte of it begins a line or moves a cursor. */
-static size_t plain(const char *s, char *out, size_t size)
+/* What somebody else has written neither begins a line nor moves a cursor; nor is it any byte of `too`. */
+static size_t plain(const char *s, const char *too, char *out, size_t size)
 {
 	size_t o = 0;
 
 	for (; *s && o + 5 < size; s++)
-		if (*s >= ' ' && *s < 0x7f)
+		if (*s >= ' ' && *s < 0x7f && !strchr(too, *s))
 			out[o++] = *s;
 		else
 			o += (size_t)snprintf(out + o, size - o, "\\x%02x", (unsigned char)*s);
@@ -47,7 +47,7 @@ void log_write(enum log_level l, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(line + n, sizeof(line) - n, fmt, ap);
 	va_end(ap);
-	n = plain(line, out, sizeof(out) - 1);
+	n = plain(line, "", out, sizeof(out) - 1);
 	out[n++] = '\n';
 	/* One write per line, so that lines of several threads never mix. */
 	if (write(STDERR_FILENO, out, n) < 0)
@@ -57,14 +57,6 @@ void log_write(enum log_level l, const char *fmt, ...)
 
 const char *log_quote(const char *s, char *buf, size_t size)
 {
-	size_t o = 0;
-
-	for (const unsigned char *p = (const unsigned char *)(s ? s : ""); *p && o + 5 < size; p++) {
-		if (*p < 0x20 || *p >= 0x7f || *p == '"' || *p == '\\')
-			o += (size_t)snprintf(buf + o, size - o, "\\x%02x", *p);
-		else
-			buf[o++] = (char)*p;
-	}
-	buf[o] = '\0';
+	buf[plain(s ? s : "", "\"\\", buf, size)] = '\0';
 	return buf;
 }
