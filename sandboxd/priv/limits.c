@@ -59,14 +59,21 @@ static int measure_dead(const struct area_store *s, const char *id, int upper, i
 	return r;
 }
 
-/* At most so much of it is held by snapshots. */
+int64_t limit_of(int64_t size, int64_t held, int64_t most)
+{
+	if (most < 0)
+		most = 0;
+	return size + (held < most ? held : most) + LIMIT_MARK;
+}
+
+/* At most so much of it is held by snapshots; -errno: nobody knows. */
 static int64_t most_held(const struct build_env *env, const char *id)
 {
 	int64_t most = record_sealed(env->boxes, id);
 	struct area_usage u;
 
 	if (most != -ENOENT)
-		return most < 0 ? 0 : most;
+		return most;
 	/* sealed by a broker that did not note it */
 	if (area_usage(&env->areas, id, &u) < 0 || record_note_sealed(env->boxes, id, u.used) < 0)
 		return 0;
@@ -78,7 +85,7 @@ void limit_work(const struct build_env *env, const struct work *w, struct work_r
 	const struct area_store *s = &env->areas;
 	_cleanup_close_ int mnt = -1;
 	struct record box;
-	int64_t dead = 0, most, size;
+	int64_t dead = 0, size;
 	int r = record_read(env->boxes, w->id, &box);
 
 	fault_point("limit");
@@ -90,8 +97,7 @@ void limit_work(const struct build_env *env, const struct work *w, struct work_r
 	size = box.disk_mb << 20;
 	if (upper < 0 || size <= 0 || measure_dead(s, w->id, upper, &dead) < 0)
 		return;
-	most = most_held(env, w->id);
-	(void)s->provider->limit(s, w->id, size + (dead < most ? dead : most) + LIMIT_MARK);
+	(void)s->provider->limit(s, w->id, limit_of(size, dead, most_held(env, w->id)));
 }
 
 /* --- in the broker ---------------------------------------------------------------------------- */

@@ -148,14 +148,12 @@ static void note_held(const struct seal *s)
 static void raise_limit(const struct seal *s, int64_t alive)
 {
 	const struct area_store *a = &s->env->areas;
-	int64_t size = s->box.disk_mb << 20, most = record_sealed(s->env->boxes, s->w->id), held;
+	int64_t size = s->box.disk_mb << 20, most = record_sealed(s->env->boxes, s->w->id);
 	struct area_usage u;
 
 	if (size <= 0 || area_usage(a, s->w->id, &u) < 0)
 		return;
-	size += LIMIT_MARK;
-	held = u.used > alive ? u.used - alive : 0;
-	(void)a->provider->limit(a, s->w->id, size + (held < most ? held : most < 0 ? 0 : most));
+	(void)a->provider->limit(a, s->w->id, limit_of(size, u.used > alive ? u.used - alive : 0, most));
 }
 
 static int seal_at_once(struct seal *s, struct work_result *ret)

@@ -42,6 +42,9 @@ int seal_measure(int dir, int64_t *bytes);
 
 /* Added to the limit of every disk that has been sealed: a new broker knows them by that. */
 #define LIMIT_MARK 4096
+/* The limit, in bytes, of a disk of that size of whose data snapshots hold `held`, and cannot hold more than `most`; a negative
+ * most is 0. limits.c. */
+int64_t limit_of(int64_t size, int64_t held, int64_t most);
 
 /* What a helper that died has left standing still goes on. */
 void seal_recover(const struct build_env *env, const char *id);
