@@ -53,6 +53,14 @@ within() {
 heard() {
 	cat "$LH/f" && [ "$(jq .files.connections "$L/stats")" -gt 0 ]
 }
+# third OPTIONS: one more mount behind the liar, at $T/m3.
+third() {
+	mkdir -p "$T/m3"
+	SBX_ENDPOINT=unix://$T/liar "$O/bin/sbxfs" -o "$1" "$T/m3"
+	fs_wait mountpoint -q "$T/m3"
+}
+# From now on nothing is a lie about the sandbox `other`, until the file goes.
+spare_other() { jq -r '.sandboxes[] | select(.name == "other") | .id' <(api GET /sandboxes) >"$T/word.not"; }
 # What has nothing to do with the liar.
 others() {
 	[[ $(timeout 15 ls "$L") == *stats* ]]
@@ -152,9 +160,7 @@ names() { python3 -c 'import os, sys; print(sorted(os.listdir(sys.argv[1].encode
 	healed
 	[ "$(id -u)" = 0 ] || return 0
 	# As they were made, where nobody can follow them.
-	mkdir -p "$T/m3"
-	SBX_ENDPOINT=unix://$T/liar "$O/bin/sbxfs" -o timeout=2,links=exact "$T/m3"
-	fs_wait mountpoint -q "$T/m3"
+	third timeout=2,links=exact
 	lie links
 	echo drop-caches >"$T/m3/ctl"
 	same "$(readlink "$T/m3/box/fs/sandbox/home/abs")" "$LIAR_TARGET"
@@ -222,7 +228,7 @@ names() { python3 -c 'import os, sys; print(sorted(os.listdir(sys.argv[1].encode
 }
 
 @test "what one sandbox tells of locks is nothing to those who wait for another's" {
-	jq -r '.sandboxes[] | select(.name == "other") | .id' <(api GET /sandboxes) >"$T/word.not"
+	spare_other
 	lie grant
 	flock -F "$M/other/home/f" sh -c "echo >'$T/host/held'; exec sleep 60" 3>&- &
 	fs_wait test -e "$T/host/held"
@@ -236,10 +242,8 @@ names() { python3 -c 'import os, sys; print(sorted(os.listdir(sys.argv[1].encode
 }
 
 @test "a folder that one sandbox holds, holds no word of what has changed in another" {
-	jq -r '.sandboxes[] | select(.name == "other") | .id' <(api GET /sandboxes) >"$T/word.not"
-	mkdir -p "$T/m3"
-	SBX_ENDPOINT=unix://$T/liar "$O/bin/sbxfs" -o timeout=20 "$T/m3"
-	fs_wait mountpoint -q "$T/m3"
+	spare_other
+	third timeout=20
 	R=$T/m3/box/fs/sandbox/home
 	echo nosy >"$T/word"
 	echo one >"$M/other/home/g"
@@ -267,10 +271,8 @@ names() { python3 -c 'import os, sys; print(sorted(os.listdir(sys.argv[1].encode
 }
 
 @test "a write that one sandbox does not take keeps none of another back" {
-	jq -r '.sandboxes[] | select(.name == "other") | .id' <(api GET /sandboxes) >"$T/word.not"
-	mkdir -p "$T/m3"
-	SBX_ENDPOINT=unix://$T/liar "$O/bin/sbxfs" -o timeout=30 "$T/m3"
-	fs_wait mountpoint -q "$T/m3"
+	spare_other
+	third timeout=30
 	echo stuck >"$T/word"
 	# The second write of an open file is sent later, by whoever does that for all.
 	cat >"$T/host/two.py" <<-'PY'
@@ -373,9 +375,7 @@ names() { python3 -c 'import os, sys; print(sorted(os.listdir(sys.argv[1].encode
 
 @test "an unreachable server: each call ends, the top answers, open files go on, nothing is mounted anew" {
 	for proto in auto http; do
-		mkdir -p "$T/m3"
-		SBX_ENDPOINT=unix://$T/liar "$O/bin/sbxfs" -o "timeout=1,proto=$proto" "$T/m3"
-		fs_wait mountpoint -q "$T/m3"
+		third "timeout=1,proto=$proto"
 		R=$T/m3/box/home
 		echo keep >"$M/box/home/keep"
 		exec 5<"$R/keep" 6>"$R/out"
