@@ -23,6 +23,7 @@ setup_file() {
 	fs_wait mountpoint -q "$L"
 }
 teardown_file() {
+	[ ! -s "$T/heldpid" ] || kill -9 "$(cat "$T/heldpid")" || true # of a row that failed
 	for p in lpid liarpid; do
 		[ ! -s "$T/$p" ] || kill "$(cat "$T/$p")" || true
 	done
@@ -254,6 +255,7 @@ names() { python3 -c 'import os, sys; print(sorted(os.listdir(sys.argv[1].encode
 	done
 	mkdir "$R/x" 2>/dev/null 3>&- &
 	p=$!
+	echo $p >"$T/heldpid"
 	fs_wait sh -c "[ \"\$(jq .files.pushes '$T/m3/stats')\" -gt 0 ]"
 	for i in 1 2 3; do # each would be believed for ten seconds
 		stat "$T/m3/other/home/g" >/dev/null
@@ -265,6 +267,7 @@ names() { python3 -c 'import os, sys; print(sorted(os.listdir(sys.argv[1].encode
 	kill $p
 	echo pass >"$T/word"
 	wait $p || true
+	rm "$T/heldpid"
 	fusermount3 -u "$T/m3"
 	rm "$T/word.not"
 	healed
@@ -285,10 +288,12 @@ names() { python3 -c 'import os, sys; print(sorted(os.listdir(sys.argv[1].encode
 		time.sleep(600)
 	PY
 	python3 "$T/host/two.py" "$T/m3/box/fs/sandbox/home/f" "$T/m3/other/home/late" 3>&- &
+	echo $! >"$T/heldpid"
 	fs_wait grep -q two "$M/other/home/late" # with the first one it would take three times as long
 	kill -9 $!
 	echo pass >"$T/word"
 	fs_wait fs_gone $!
+	rm "$T/heldpid"
 	fs_wait fusermount3 -u "$T/m3"
 	rm "$T/word.not"
 	healed
