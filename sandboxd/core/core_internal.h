@@ -79,8 +79,10 @@ struct core {
 	bool stop;
 };
 
-/* sandbox.c: the layers of its root are needed from here on, and no more. hold: lock held. */
+/* sandbox.c: the layers of its root are needed from here on, by cleaning up only, and no more. hold, leave: lock
+ * held. */
 void sandbox_hold_chain(struct sandbox *s);
+void sandbox_leave_chain(struct sandbox *s);
 void sandbox_drop_chain(struct sandbox *s);
 
 /* create.c */

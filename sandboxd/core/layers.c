@@ -23,7 +23,7 @@ struct layer {
 	enum layer_source source;
 	char *key; /* NULL: none */
 	int64_t bytes;
-	unsigned refs;
+	unsigned refs, leaving; /* leaving: of refs, those that go by themselves */
 	bool ready, covers;
 };
 struct layers {
@@ -422,6 +422,28 @@ void layers_unref(struct core *c, const struct backend_chain *chain)
 	pthread_mutex_unlock(&s->lock);
 }
 
+static void add_leaving(struct core *c, const struct backend_chain *chain, int n)
+{
+	pthread_mutex_lock(&c->layers->lock);
+	for (uint32_t i = 0; i < chain->n; i++) {
+		struct layer *l = find(c->layers, chain->layers[i]);
+		if (l)
+			l->leaving += (unsigned)n;
+	}
+	pthread_mutex_unlock(&c->layers->lock);
+}
+
+void layers_leave(struct core *c, const struct backend_chain *chain)
+{
+	add_leaving(c, chain, 1);
+}
+
+void layers_left(struct core *c, const struct backend_chain *chain)
+{
+	add_leaving(c, chain, -1);
+	layers_unref(c, chain);
+}
+
 void layers_unref_one(struct core *c, uint32_t num)
 {
 	struct backend_chain one = { .n = 1, .layers = { num } };
@@ -429,14 +451,15 @@ void layers_unref_one(struct core *c, uint32_t num)
 	layers_unref(c, &one);
 }
 
-static int64_t sum(struct core *c, const struct backend_chain *chain, unsigned below)
+/* Without the layers that more than `most` need for longer than it takes to clean up. */
+static int64_t sum(struct core *c, const struct backend_chain *chain, unsigned most)
 {
 	int64_t bytes = 0;
 
 	pthread_mutex_lock(&c->layers->lock);
 	for (uint32_t i = 0; i < chain->n; i++) {
 		const struct layer *l = find(c->layers, chain->layers[i]);
-		if (l && l->refs < below)
+		if (l && l->refs - l->leaving <= most)
 			bytes += l->bytes;
 	}
 	pthread_mutex_unlock(&c->layers->lock);
@@ -450,7 +473,7 @@ int64_t layers_bytes(struct core *c, const struct backend_chain *chain)
 
 int64_t layers_freeable(struct core *c, const struct backend_chain *chain)
 {
-	return sum(c, chain, 2);
+	return sum(c, chain, 1);
 }
 
 /* --- chains ---------------------------------------------------------------------------------- */

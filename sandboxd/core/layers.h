@@ -44,8 +44,11 @@ bool layers_whole(struct core *c, const struct backend_chain *chain);
 void layers_ref(struct core *c, const struct backend_chain *chain);
 void layers_unref(struct core *c, const struct backend_chain *chain);
 void layers_unref_one(struct core *c, uint32_t num);
+/* These references go as soon as somebody who has ended is cleaned up; layers_left in place of the unref. */
+void layers_leave(struct core *c, const struct backend_chain *chain);
+void layers_left(struct core *c, const struct backend_chain *chain);
 int64_t layers_bytes(struct core *c, const struct backend_chain *chain);
-/* What would be freed if this chain lost one reference. */
+/* What would be freed if this chain lost one reference, and all that leave were gone. */
 int64_t layers_freeable(struct core *c, const struct backend_chain *chain);
 
 /* Chains in records: [3,1]. */

@@ -294,6 +294,7 @@ int sandbox_end(struct sandbox *s, const char *reason, struct err *e)
 	if (step == END_NOW) {
 		bool was_running = s->state == SBX_RUNNING;
 		s->state = SBX_TERMINATED;
+		sandbox_leave_chain(s);
 		/* Before its name is free: a listing must not show two that have it. Who follows the list is
 		 * woken later, and does not take the processor from the end. */
 		sandbox_outdated(s);

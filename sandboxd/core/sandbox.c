@@ -106,15 +106,26 @@ void sandbox_hold_chain(struct sandbox *s)
 	s->chain_held = true;
 }
 
+void sandbox_leave_chain(struct sandbox *s)
+{
+	if (!s->chain_held || s->chain_leaving)
+		return;
+	s->chain_leaving = true;
+	layers_leave(s->core, &s->chain);
+}
+
 void sandbox_drop_chain(struct sandbox *s)
 {
-	bool held;
+	bool held, leaving;
 
 	pthread_mutex_lock(&s->lock);
 	held = s->chain_held;
-	s->chain_held = false;
+	leaving = s->chain_leaving;
+	s->chain_held = s->chain_leaving = false;
 	pthread_mutex_unlock(&s->lock);
-	if (held)
+	if (leaving)
+		layers_left(s->core, &s->chain);
+	else if (held)
 		layers_unref(s->core, &s->chain);
 }
 

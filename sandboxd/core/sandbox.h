@@ -96,7 +96,8 @@ struct sandbox {
 	int64_t snapshot_due_ms;   /* CLOCK_MONOTONIC */
 	bool snapshot_queued;      /* the schedule's threads have it */
 	struct taking taking;
-	bool chain_held;           /* its layers are referenced for it */
+	bool chain_held;           /* its layers are referenced for it, … */
+	bool chain_leaving;        /* … until what is left of it is cleaned up */
 	unsigned uses;             /* requests and streams under way that count as use */
 	unsigned users;            /* calls that hold `guest`; it is freed when this falls to 0 */
 	bool free_at_leave;        /* it has ended: the last user frees `guest` and `fs` */

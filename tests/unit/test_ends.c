@@ -221,6 +221,32 @@ static void a_layer_that_finds_no_room_is_not_ready(void **state)
 	layers_unref_one(rig.core, num);
 }
 
+/* A sandbox is over when the end is answered; that its folder is cleaned up later is no reason to say that an image
+ * which nobody has any more frees nothing. */
+static void who_has_ended_keeps_no_layer_from_being_counted_as_freed(void **state)
+{
+	struct sandbox *s = double_sandbox(&rig, NULL), *other = double_sandbox(&rig, NULL);
+	struct backend_chain chain = { .n = 1 };
+	struct err e = ERR_NULL;
+
+	(void)state;
+	assert_int_equal(layers_new(rig.core, LAYER_OF_IMAGE, NULL, &chain.layers[0], &e), 0);
+	assert_int_equal(layers_ready(rig.core, chain.layers[0], 1000, false, &e), 0);
+	for (int i = 0; i < 2; i++) {
+		struct sandbox *one = i ? other : s;
+		pthread_mutex_lock(&one->lock);
+		one->chain = chain;
+		sandbox_hold_chain(one);
+		pthread_mutex_unlock(&one->lock);
+	}
+	assert_int_equal(layers_freeable(rig.core, &chain), 0);
+	end(s);
+	assert_int_equal(layers_freeable(rig.core, &chain), 0);
+	end(other);
+	assert_int_equal(layers_freeable(rig.core, &chain), 1000);
+	layers_unref_one(rig.core, chain.layers[0]);
+}
+
 /* Without a bound any number is one of seconds, and none of them is over at once. */
 static void an_idle_timeout_that_no_clock_reaches_ends_nobody(void **state)
 {
@@ -251,6 +277,7 @@ int main(void)
 		T(what_is_left_of_a_create_is_tried_again),
 		T(two_with_one_name_are_both_taken_back),
 		T(a_layer_that_finds_no_room_is_not_ready),
+		T(who_has_ended_keeps_no_layer_from_being_counted_as_freed),
 		T(an_idle_timeout_that_no_clock_reaches_ends_nobody),
 	};
 
