@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Requests from the front. Each is a thread that starts the tool once, looks after it, and says
- * what came of it. All of these threads are in the tool's network namespace, as whoever starts a
- * program must be. */
+/* Requests from the front. Each is a thread that has the tool run once in a cell of its own, looks after it, and
+ * says what came of it. The folder of the work lies in the cell's folder meanwhile. */
 #include "sandboxd/pull/parts.h"
 
 #include "common/sys/core.h"
@@ -11,23 +10,20 @@
 #include "common/sys/thread.h"
 #include "common/sys/tree.h"
 
-#include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#define RUNNING_MAX 4
 #define LOOK_MS     200
 #define LAST_MS     ((int64_t)65 * 60 * 1000) /* the front gives up after an hour */
 #define WORDS_MAX   8192                      /* of the tool's standard error, the last ones */
@@ -37,15 +33,21 @@ struct job {
 	struct pull_req req;
 	int cancel; /* atomic */
 };
+struct place {
+	struct cell cell;
+	bool busy; /* under the lock */
+	/* for whose it is */
+	bool dead;
+	struct sockaddr_in forwards[PULL_FORWARDS]; /* that have a listener */
+	size_t nforwards;
+};
 static struct {
 	const struct pull_conf *conf;
 	pthread_mutex_t lock;
 	pthread_cond_t room;
 	/* under lock */
 	struct job *all;
-	int running;
-	struct sockaddr_in forwards[32]; /* that have a listener */
-	size_t nforwards;
+	struct place places[PULL_CELLS];
 } jobs = { .lock = PTHREAD_MUTEX_INITIALIZER, .room = PTHREAD_COND_INITIALIZER };
 
 static int64_t now_ms(void)
@@ -63,54 +65,69 @@ static bool cancelled(const struct job *j)
 
 /* --- registries on the host's loopback ------------------------------------------------------- */
 
-/* Lock held. */
-static int forward(const struct sockaddr_in *to)
+static int forward(struct place *p, const struct sockaddr_in *to)
 {
-	int fd, one = 1;
+	int fd;
 
-	for (size_t i = 0; i < jobs.nforwards; i++)
-		if (jobs.forwards[i].sin_port == to->sin_port &&
-			jobs.forwards[i].sin_addr.s_addr == to->sin_addr.s_addr)
+	for (size_t i = 0; i < p->nforwards; i++)
+		if (p->forwards[i].sin_port == to->sin_port &&
+			p->forwards[i].sin_addr.s_addr == to->sin_addr.s_addr)
 			return 0;
-	if (jobs.nforwards == sizeof(jobs.forwards) / sizeof(jobs.forwards[0]))
+	if (p->nforwards == PULL_FORWARDS)
 		return -EMFILE;
-	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	fd = cell_listen(&p->cell, to);
 	if (fd < 0)
-		return -errno;
-	(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (bind(fd, (const struct sockaddr *)to, sizeof(*to)) < 0 || listen(fd, 64) < 0) {
-		int r = -errno;
-		close(fd);
-		return r;
-	}
-	jobs.forwards[jobs.nforwards++] = *to;
+		return fd;
+	p->forwards[p->nforwards++] = *to;
 	return proxy_forward(fd, to);
 }
 
 /* The tool goes past the proxy for names of the loopback: what it reaches there is a listener of
  * ours. */
-static int open_loopback(struct sockaddr_in to)
+static int open_loopback(struct place *p, struct sockaddr_in to)
 {
 	static const uint16_t usual[] = { 443, 80 };
 	int r = 0;
 
-	pthread_mutex_lock(&jobs.lock);
 	if (to.sin_port)
-		r = forward(&to);
-	for (size_t i = 0; !to.sin_port && r == 0 && i < 2; i++) {
-		struct sockaddr_in one = to;
-		one.sin_port = htons(usual[i]);
-		r = forward(&one);
+		return forward(p, &to);
+	for (size_t i = 0; r == 0 && i < 2; i++) {
+		to.sin_port = htons(usual[i]);
+		r = forward(p, &to);
 	}
-	pthread_mutex_unlock(&jobs.lock);
 	return r;
+}
+
+/* --- what the cell is lent --------------------------------------------------------------------- */
+
+static int lend(const struct place *p, const char *name)
+{
+	return renameat(jobs.conf->dirfd, name, p->cell.dirfd, name) < 0 ? -errno : 0;
+}
+
+/* The run is over, but its files are as it liked: it may have taken the folder away, or put something else there. */
+static void take_back(const struct place *p, const char *name)
+{
+	int fd = openat(p->cell.dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *de;
+
+	(void)renameat(p->cell.dirfd, name, jobs.conf->dirfd, name);
+	while (d && (de = readdir(d)))
+		if (strcmp(de->d_name, ".") != 0 && strcmp(de->d_name, "..") != 0)
+			(void)tree_remove(p->cell.dirfd, de->d_name);
+	if (d)
+		closedir(d);
+	else
+		close_p(&fd);
 }
 
 /* --- one run --------------------------------------------------------------------------------- */
 
 struct run {
 	const struct job *job;
-	struct tool tool;
+	struct place *place;
+	struct tool_run what;
 	int dirfd; /* the job's folder */
 	int err[2], out;
 	bool had_login;
@@ -118,36 +135,14 @@ struct run {
 	size_t nwords;
 };
 
-static void limit(int what, rlim_t max)
-{
-	const struct rlimit l = { max, max };
-
-	(void)setrlimit(what, &l);
-}
-
-static void child(const struct run *r)
-{
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	int out = r->out >= 0 ? r->out : null;
-
-	setpgid(0, 0);
-	if (dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(r->err[1], 2) < 0)
-		_exit(126);
-	close_range(3, ~0u, 0);
-	limit(RLIMIT_CORE, CORE_NEVER);
-	limit(RLIMIT_FSIZE, r->out >= 0 ? PULL_MANIFEST_MAX + 1 : (rlim_t)66 << 30);
-	execve(PULL_TOOL, (char *const *)(uintptr_t)r->tool.argv,
-		(char *const *)(uintptr_t)r->tool.env);
-	_exit(127);
-}
-
-static void read_words(struct run *r)
+/* False: there will be no more. */
+static bool read_words(struct run *r)
 {
 	char buf[1024];
 	ssize_t n = read(r->err[0], buf, sizeof(buf));
 
 	if (n <= 0)
-		return;
+		return false;
 	if (r->nwords + (size_t)n > WORDS_MAX) { /* the end is what counts */
 		size_t keep = WORDS_MAX / 2;
 		memmove(r->words, r->words + r->nwords - keep, keep);
@@ -155,6 +150,7 @@ static void read_words(struct run *r)
 	}
 	memcpy(r->words + r->nwords, buf, (size_t)n);
 	r->nwords += (size_t)n;
+	return true;
 }
 
 /* Why the tool has to be stopped, PULL_OK: it need not. */
@@ -173,39 +169,32 @@ static enum pull_result look(const struct run *r, int64_t since, int64_t *moved,
 	return PULL_OK;
 }
 
-static enum pull_result watch(struct run *r, pid_t pid, int *status)
+static enum pull_result watch(struct run *r, int *status)
 {
+	const struct cell *c = &r->place->cell;
 	int64_t since = now_ms(), moved = since, size = 0;
 	enum pull_result stopped = PULL_OK;
-	struct pollfd p = { .fd = r->err[0], .events = POLLIN };
+	struct pollfd p[2] = { { .fd = r->err[0], .events = POLLIN },
+		{ .fd = c->sock, .events = POLLIN } };
 
-	for (;;) {
-		int n = poll(&p, 1, LOOK_MS);
-		if (n > 0 && (p.revents & POLLIN))
-			read_words(r);
-		else if (n > 0)
-			(void)usleep(1000); /* its end is closed: it is about to end */
-		if (waitpid(pid, status, WNOHANG) == pid)
-			break;
+	while (poll(p, 2, LOOK_MS) < 0 || !p[1].revents) {
+		if (p[0].revents && !read_words(r))
+			p[0].fd = -1;
 		if (stopped == PULL_OK && (stopped = look(r, since, &moved, &size)) != PULL_OK)
-			(void)kill(-pid, SIGKILL);
+			(void)cell_stop(c);
 	}
-	while (p.revents & POLLIN) {
-		read_words(r);
-		if (poll(&p, 1, 0) <= 0)
-			break;
-	}
+	r->place->dead = cell_ended(c, status) == -EPIPE;
+	while (fd_wait(r->err[0], POLLIN, 0) && read_words(r))
+		;
 	return stopped;
 }
 
-static int open_files(struct run *r, const struct pull_req *q)
+static int open_files(struct run *r, const struct pull_req *q, const char *name)
 {
 	static const char none[] = "{\"auths\":{}}";
 	struct stat st;
-	char name[16];
 	int fd;
 
-	snprintf(name, sizeof(name), "%u", q->tag);
 	r->dirfd = openat(jobs.conf->dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (r->dirfd < 0)
 		return -errno;
@@ -229,51 +218,60 @@ static int open_files(struct run *r, const struct pull_req *q)
 static enum pull_result run_tool(struct run *r, char text[PULL_TEXT_MAX])
 {
 	enum pull_result stopped;
-	int status = 0;
-	pid_t pid = fork();
+	int status = -1;
 
-	if (pid == 0)
-		child(r);
+	r->place->dead = cell_run(&r->place->cell, &r->what, r->err[1], r->out) < 0;
 	close(r->err[1]);
 	r->err[1] = -1;
-	if (pid < 0)
+	if (r->place->dead)
 		return PULL_FAILED;
-	stopped = watch(r, pid, &status);
+	stopped = watch(r, &status);
 	r->words[r->nwords] = '\0';
 	if (stopped != PULL_OK)
 		return stopped;
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+	if (status != -1 && WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return PULL_OK;
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
+	if (status != -1 && WIFEXITED(status) && WEXITSTATUS(status) == 127) {
 		snprintf(text, PULL_TEXT_MAX, "%s cannot be started (package skopeo)", PULL_TOOL);
 		return PULL_FAILED;
 	}
 	return tool_verdict(r->words, r->had_login, text);
 }
 
-static enum pull_result work(const struct job *j, char text[PULL_TEXT_MAX])
+static enum pull_result prepare(struct run *r, const struct pull_req *q)
 {
-	const struct pull_req *q = &j->req;
-	struct tool_run t = { (enum pull_op)q->op, (enum pull_source)q->source, q->tag, q->ref,
-		true };
-	struct run *r = calloc(1, sizeof(*r));
-	enum pull_result result = PULL_FAILED;
 	struct sockaddr_in to;
+
+	r->what = (struct tool_run){ .op = (enum pull_op)q->op,
+		.source = (enum pull_source)q->source, .tag = q->tag, .verify_tls = true };
+	memcpy(r->what.ref, q->ref, sizeof(r->what.ref));
+	if (q->source != PULL_REGISTRY || !tool_loopback(q->ref, &to))
+		return PULL_OK;
+	r->what.verify_tls = false;
+	if (!jobs.conf->allow_private)
+		return PULL_REFUSED;
+	return open_loopback(r->place, to) < 0 ? PULL_UNREACHABLE : PULL_OK;
+}
+
+static enum pull_result work(const struct job *j, struct place *p, char text[PULL_TEXT_MAX])
+{
+	struct run *r = calloc(1, sizeof(*r));
+	enum pull_result result;
+	char name[16];
 
 	if (!r)
 		return PULL_FAILED;
+	snprintf(name, sizeof(name), "%u", j->req.tag);
 	r->job = j;
+	r->place = p;
 	r->dirfd = r->out = r->err[0] = r->err[1] = -1;
-	if (q->source == PULL_REGISTRY && tool_loopback(q->ref, &to)) {
-		t.verify_tls = false;
-		if (!jobs.conf->allow_private)
-			result = PULL_REFUSED;
-		else if (open_loopback(to) < 0)
-			result = PULL_UNREACHABLE;
-	}
-	if (result == PULL_FAILED && open_files(r, q) == 0) {
-		tool_command(jobs.conf, &t, &r->tool);
-		result = run_tool(r, text);
+	result = prepare(r, &j->req);
+	if (result == PULL_OK) {
+		result = PULL_FAILED;
+		if (open_files(r, &j->req, name) == 0 && lend(p, name) == 0) {
+			result = run_tool(r, text);
+			take_back(p, name);
+		}
 	}
 	close_p(&r->dirfd);
 	close_p(&r->out);
@@ -285,21 +283,41 @@ static enum pull_result work(const struct job *j, char text[PULL_TEXT_MAX])
 
 /* --- requests -------------------------------------------------------------------------------- */
 
-static void take_turn(const struct job *j)
+/* Lock held. NULL: all are taken. *ret_any: there are some that have not ended. */
+static struct place *free_place(bool *ret_any)
 {
-	pthread_mutex_lock(&jobs.lock);
-	while (jobs.running >= RUNNING_MAX && !cancelled(j))
-		(void)cond_wait_ms(&jobs.room, &jobs.lock, 1000);
-	jobs.running++;
-	pthread_mutex_unlock(&jobs.lock);
+	*ret_any = false;
+	for (size_t i = 0; i < PULL_CELLS; i++) {
+		struct place *p = &jobs.places[i];
+		if (!p->busy && !p->dead)
+			return p;
+		*ret_any |= p->busy;
+	}
+	return NULL;
 }
 
-static void leave(struct job *j)
+/* NULL: cancelled, or no cell is left. */
+static struct place *take_place(const struct job *j)
+{
+	struct place *p = NULL;
+	bool any = true;
+
+	pthread_mutex_lock(&jobs.lock);
+	while (!cancelled(j) && !(p = free_place(&any)) && any)
+		(void)cond_wait_ms(&jobs.room, &jobs.lock, 1000);
+	if (p)
+		p->busy = true;
+	pthread_mutex_unlock(&jobs.lock);
+	return p;
+}
+
+static void leave(struct job *j, struct place *place)
 {
 	struct job **p;
 
 	pthread_mutex_lock(&jobs.lock);
-	jobs.running--;
+	if (place)
+		place->busy = false;
 	for (p = &jobs.all; *p && *p != j; p = &(*p)->next)
 		;
 	if (*p)
@@ -320,12 +338,12 @@ static void *run_job(void *arg)
 {
 	struct job *j = arg;
 	char text[PULL_TEXT_MAX] = "";
-	enum pull_result result = PULL_CANCELLED;
+	struct place *p = take_place(j);
+	enum pull_result result = cancelled(j) ? PULL_CANCELLED : PULL_FAILED;
 
-	take_turn(j);
-	if (!cancelled(j))
-		result = work(j, text);
-	leave(j);
+	if (p && !cancelled(j))
+		result = work(j, p, text);
+	leave(j, p);
 	answer(j->req.tag, result, text);
 	free(j);
 	return NULL;
@@ -375,12 +393,14 @@ static void cancel(uint32_t tag)
 	pthread_mutex_unlock(&jobs.lock);
 }
 
-void jobs_serve(const struct pull_conf *conf)
+void jobs_serve(const struct pull_conf *conf, const struct cell cells[PULL_CELLS])
 {
 	struct pull_req q;
 	ssize_t n;
 
 	jobs.conf = conf;
+	for (size_t i = 0; i < PULL_CELLS; i++)
+		jobs.places[i].cell = cells[i];
 	while ((n = fd_recv_msg(PULL_FD_FRONT, &q, sizeof(q), NULL, NULL)) != 0) {
 		if (n < 0 && n != -EINTR && n != -EAGAIN)
 			return;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* sbx-pull fetches images with skopeo for a server that may not start a program. It begins as root
- * to make a small world: own mounts, process ids and network; then it is the front's user without
+ * to make its mounts and process ids, and the cells in which the tool will run; then it is the front's user without
  * any right, and reads its first request. */
 #include "sandboxd/pull/parts.h"
 
@@ -14,15 +14,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <linux/capability.h>
-#include <linux/mount.h>
-#include <net/if.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -75,28 +71,18 @@ static int parse(int argc, char **argv, struct args *a, struct pull_conf *conf)
 
 /* --- mounts ---------------------------------------------------------------------------------- */
 
-static int text_file(const char *path, const char *text)
+/* One for each cell, for what it is lent. */
+static int make_lent(int pull, const struct args *a)
 {
-	_cleanup_close_ int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	char name[32];
 
-	if (fd < 0 || fd_write_full(fd, text, strlen(text)) < 0)
-		return fail(path);
+	for (int i = 0; i < PULL_CELLS; i++) {
+		snprintf(name, sizeof(name), PULL_LENT, i);
+		if (mkdirat(pull, name, 0700) < 0 ||
+			fchownat(pull, name, a->uid, a->gid, AT_SYMLINK_NOFOLLOW) < 0)
+			return -1;
+	}
 	return 0;
-}
-
-/* No search list: a name without a registry is made complete before it comes here. */
-static int write_conf(void)
-{
-	static const char policy[] = "{\"default\":[{\"type\":\"insecureAcceptAnything\"}]}\n";
-	static const char registries[] = "unqualified-search-registries = []\n"
-					 "short-name-mode = \"enforcing\"\n";
-
-	if (mkdir(PULL_CONF, 0755) < 0 || mkdir(PULL_CONF "/registries.d", 0755) < 0 ||
-		mkdir(PULL_CONF "/certs", 0755) < 0)
-		return fail(PULL_CONF);
-	if (text_file(PULL_CONF "/policy.json", policy) < 0)
-		return -1;
-	return text_file(PULL_CONF "/registries.conf", registries);
 }
 
 /* What an earlier run left there, and the folder itself. The current directory is the state's. */
@@ -115,7 +101,7 @@ static int make_folder(const struct args *a)
 	while ((de = readdir(d)))
 		if (strcmp(de->d_name, ".") != 0 && strcmp(de->d_name, "..") != 0)
 			(void)tree_remove(fd, de->d_name);
-	if (fchown(fd, a->uid, a->gid) < 0 || fchmod(fd, 0700) < 0) {
+	if (fchown(fd, a->uid, a->gid) < 0 || fchmod(fd, 0700) < 0 || make_lent(fd, a) < 0) {
 		closedir(d);
 		return fail("own the folder pull");
 	}
@@ -143,111 +129,88 @@ static int make_mounts(const struct args *a)
 		return fail("hide the state directory");
 	if (mount("none", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=1m,mode=0755") <
 			0 ||
-		mkdir(PULL_ROOT, 0755) < 0)
+		mkdir(PULL_ROOT, 0755) < 0 || mkdir(PULL_NEW, 0755) < 0)
 		return fail("make an own /tmp");
 	if (syscall(SYS_move_mount, pull, "", AT_FDCWD, PULL_ROOT, MOVE_MOUNT_F_EMPTY_PATH) < 0)
 		return fail("mount the folder pull");
 	if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
 		return fail("mount an own /proc");
-	return write_conf();
-}
-
-/* --- network --------------------------------------------------------------------------------- */
-
-static int loopback_up(void)
-{
-	_cleanup_close_ int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	struct ifreq r = { .ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING };
-
-	return fd < 0 || ioctl(fd, SIOCSIFFLAGS, &r) < 0 ? -1 : 0;
-}
-
-/* So that a forward of a low port needs no right later. */
-static void open_low_ports(void)
-{
-	_cleanup_close_ int fd =
-		open("/proc/sys/net/ipv4/ip_unprivileged_port_start", O_WRONLY | O_CLOEXEC);
-
-	if (fd >= 0)
-		(void)!write(fd, "0", 1);
-}
-
-static int listen_inside(int *ret_port)
-{
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
-	socklen_t len = sizeof(a);
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, 64) < 0 ||
-		getsockname(fd, (struct sockaddr *)&a, &len) < 0)
-		return -1;
-	*ret_port = ntohs(a.sin_port);
-	return fd;
-}
-
-/* The proxy's thread stays in the host's namespace; this thread, and all that it makes from here
- * on, is in one that has nothing but a loopback. */
-static int make_network(struct pull_conf *conf)
-{
-	int fd;
-
-	if (proxy_start(conf) < 0)
-		return fail("start the proxy");
-	if (unshare(CLONE_NEWNET) < 0 || loopback_up() < 0)
-		return fail("make a network namespace");
-	open_low_ports();
-	fd = listen_inside(&conf->proxy_port);
-	if (fd < 0 || proxy_add(fd) < 0)
-		return fail("listen for the tool");
 	return 0;
 }
 
 /* --- rights ---------------------------------------------------------------------------------- */
 
-/* Before the first thread: these are inherited. */
-static int prepare_drop(void)
+int pull_prepare_drop(void)
 {
 	const struct rlimit none = { CORE_NEVER, CORE_NEVER };
 
 	for (int cap = 0; cap < 64; cap++)
 		(void)prctl(PR_CAPBSET_DROP, cap, 0, 0, 0); /* fails behind the last one */
 	(void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || setrlimit(RLIMIT_CORE, &none) < 0)
-		return fail("no new privileges");
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || setrlimit(RLIMIT_CORE, &none) < 0 ? -1
+											       : 0;
+}
+
+int pull_drop(uid_t uid, gid_t gid)
+{
+	if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
+		return -1;
+	if (setuid(0) < 0)
+		return 0;
+	errno = EEXIST; /* could go back to root */
+	return -1;
+}
+
+/* --- cells ------------------------------------------------------------------------------------ */
+
+static int start_cells(const struct args *a, struct cell cells[PULL_CELLS], int listeners[PULL_CELLS])
+{
+	for (int i = 0; i < PULL_CELLS; i++)
+		if (cell_start(i, a->uid, a->gid, &cells[i], &listeners[i]) < 0)
+			return fail("start a cell");
 	return 0;
 }
 
-/* libc does this for every thread. */
-static int drop(const struct args *a)
+static int open_ways(const struct pull_conf *conf, struct cell cells[PULL_CELLS],
+	const int listeners[PULL_CELLS])
 {
-	if (setgroups(0, NULL) < 0 || setresgid(a->gid, a->gid, a->gid) < 0 ||
-		setresuid(a->uid, a->uid, a->uid) < 0)
-		return fail("become the server's user");
-	if (setuid(0) == 0) {
-		fprintf(stderr, "<error> sbx-pull: could go back to root\n");
-		return -1;
+	char name[32];
+
+	if (proxy_start(conf) < 0)
+		return fail("start the proxy");
+	for (int i = 0; i < PULL_CELLS; i++) {
+		snprintf(name, sizeof(name), PULL_LENT, i);
+		cells[i].dirfd = openat(
+			conf->dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+		if (cells[i].dirfd < 0 || proxy_add(listeners[i]) < 0)
+			return fail(name);
 	}
 	return 0;
 }
 
-/* First process of a process namespace: when it ends, for whatever reason, the tools end with it.
- */
+/* First process of a process namespace: when it ends, for whatever reason, the cells end with it. */
 static int live(const struct args *a, struct pull_conf *conf)
 {
 	const struct pull_ans ready = { .magic = PULL_MAGIC, .result = PULL_OK };
+	struct cell cells[PULL_CELLS];
+	int listeners[PULL_CELLS];
 
 	signal(SIGPIPE, SIG_IGN);
-	if (make_mounts(a) < 0 || prepare_drop() < 0 || make_network(conf) < 0 || drop(a) < 0)
+	if (make_mounts(a) < 0 || start_cells(a, cells, listeners) < 0)
 		return 1;
+	if (pull_prepare_drop() < 0 || pull_drop(a->uid, a->gid) < 0)
+		return fail("give up rights") < 0;
 	umask(077);
 	if (chdir(PULL_ROOT) < 0)
 		return fail(PULL_ROOT) < 0;
 	conf->dirfd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (conf->dirfd < 0)
 		return fail(PULL_ROOT) < 0;
+	if (open_ways(conf, cells, listeners) < 0)
+		return 1;
 	if (send(PULL_FD_FRONT, &ready, sizeof(ready), MSG_NOSIGNAL) != sizeof(ready))
 		return 0;
-	jobs_serve(conf);
+	jobs_serve(conf, cells);
 	return 0;
 }
 

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* The parts of sbx-pull:
- *   main.c   sets up the small world in which everything happens, then gives up all rights
- *   jobs.c   requests from the front; one thread and one run of the tool each
+ *   main.c   sets up where it works, starts the cells, then gives up all rights
+ *   jobs.c   requests from the front; each is one thread that has one cell for one run of the tool
+ *   proxy.c  the only way out of the cells' networks, and the rule for addresses
+ *   cell.c   a process that starts the tool, one run at a time
+ *   root.c   all that a cell sees of the file system
  *   tool.c   the tool's command line, environment and last words
- *   proxy.c  the only way out of the tool's network namespace, and the rule for addresses
- * The tool (skopeo) talks to strangers. It has its own network namespace with nothing in it but the proxy,
- * its own process ids, an empty /tmp, no state directory but its folder, and no configuration but ours. */
+ * The tool (skopeo) talks to strangers, so a run may have come to belong to one. What it can reach is its cell:
+ * process ids, mounts, IPC and network of its own, programs and libraries that nobody can change, and the folder of
+ * its own work. What it leaves behind, processes and files, is gone before the next run begins there. */
 #ifndef SANDBOXD_PULL_PARTS_H
 #define SANDBOXD_PULL_PARTS_H
 
@@ -14,43 +17,76 @@
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
-#define PULL_ROOT "/tmp/pull" /* as the tool sees STATE_DIR/pull */
-#define PULL_CONF "/tmp/conf" /* policy.json, registries.conf, empty folders; root's */
+#define PULL_CELLS 4           /* runs at a time */
+#define PULL_FORWARDS 32       /* registries on the host's loopback, in a cell's network */
+#define PULL_ROOT  "/tmp/pull" /* main and jobs: STATE_DIR/pull; in a cell: what of it is lent to the cell */
+#define PULL_CONF  "/tmp/conf" /* in a cell: policy.json, registries.conf, empty folders; root's */
+#define PULL_NEW   "/tmp/root" /* where a cell's root is put together */
+#define PULL_LENT  ".cell-%d"  /* in pull/: a work's folder lies here while a cell has it */
 
 struct pull_conf {
 	bool allow_private;
 	int stall_secs;
-	int dirfd;      /* pull/ */
-	int proxy_port; /* in the tool's namespace */
+	int dirfd; /* pull/ */
 };
 
-/* proxy.c. All descriptors are taken over. */
-/* Before the network namespace is changed: its threads dial from the host's. */
+/* --- cell.c, and root.c for it --------------------------------------------------------------- */
+
+struct tool_run {
+	enum pull_op op;
+	enum pull_source source;
+	uint32_t tag;
+	bool verify_tls;
+	char ref[PULL_REF_MAX];
+};
+struct cell {
+	int num, sock;
+	int dirfd; /* pull/.cell-NUM */
+};
+/* As root, in a process of one thread, whose user without rights it is to become. *ret_listener: in the cell's
+ * network; connections to it say CONNECT first. It ends with its socket, and with the caller's process namespace.
+ * 0, or -1 with errno. */
+int cell_start(int num, uid_t uid, gid_t gid, struct cell *ret, int *ret_listener);
+/* The rest is for whoever has the cell to himself. -errno when the cell has ended. */
+int cell_listen(const struct cell *c, const struct sockaddr_in *at); /* a listener in its network */
+int cell_run(const struct cell *c, const struct tool_run *r, int err, int out); /* out -1: none */
+int cell_stop(const struct cell *c); /* the run ends soon, by SIGKILL */
+/* When its socket is readable: no process of the run is there any more. *ret: its wait status. */
+int cell_ended(const struct cell *c, int *ret);
+
+/* In namespaces of its own: the root as it stays; lent: PULL_ROOT/.cell-NUM of the mounts before. 0, or -1 with the
+ * name of what failed and errno. */
+int cell_root(const char *lent, const char **failed);
+
+/* --- main.c ---------------------------------------------------------------------------------- */
+
+/* Rights that nobody gets back; before the first thread. 0, or -1 with errno. */
+int pull_prepare_drop(void);
+int pull_drop(uid_t uid, gid_t gid); /* libc does this for every thread */
+
+/* --- proxy.c: all descriptors are taken over ------------------------------------------------- */
+
 int proxy_start(const struct pull_conf *conf);
 /* Connections to this listener say CONNECT first. */
 int proxy_add(int listener);
 /* Connections to this one go to `to` on the host. */
 int proxy_forward(int listener, const struct sockaddr_in *to);
 
-/* jobs.c: returns when the front has gone */
-void jobs_serve(const struct pull_conf *conf);
+/* --- jobs.c: returns when the front has gone -------------------------------------------------- */
 
-/* tool.c */
+void jobs_serve(const struct pull_conf *conf, const struct cell cells[PULL_CELLS]);
+
+/* --- tool.c ---------------------------------------------------------------------------------- */
+
 struct tool {
 	char args[24][640];
 	const char *argv[25];
 	char env_text[12][128];
 	const char *env[13];
 };
-struct tool_run {
-	enum pull_op op;
-	enum pull_source source;
-	uint32_t tag;
-	const char *ref;
-	bool verify_tls;
-};
-void tool_command(const struct pull_conf *conf, const struct tool_run *r, struct tool *ret);
+void tool_command(int proxy_port, const struct tool_run *r, struct tool *ret);
 /* What the tool's standard error means; text for people. */
 enum pull_result tool_verdict(const char *stderr_text, bool had_login, char text[PULL_TEXT_MAX]);
 /* Is the registry of this reference a loopback address, and which? Port 0: none was named. */

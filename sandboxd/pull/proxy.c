@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The tool is in a network namespace without a way out; its connections end here, at listeners that
+/* A cell's network namespace has no way out; the tool's connections end here, at listeners that
  * were made in there, and are dialled from out here. A name is looked up once, every address is
  * judged by the one table (common/base/addr.h), and the very address that passed is dialled: there
  * is no second look-up that could say something else. */
@@ -21,7 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define LISTENERS_MAX 64
+#define LISTENERS_MAX (PULL_CELLS * (1 + PULL_FORWARDS))
 #define CONNS_MAX     128
 #define HEAD_MAX      4096
 #define HEAD_MS       15000

@@ -63,7 +63,7 @@ static void source(const struct tool_run *r, char *buf, size_t size)
 }
 
 /* Nothing of the host's own configuration, logins or environment reaches the tool. */
-static void environment(const struct pull_conf *conf, const struct tool_run *r, struct tool *t)
+static void environment(int proxy_port, const struct tool_run *r, struct tool *t)
 {
 	put_env(t, "PATH=/usr/bin:/bin");
 	put_env(t, "HOME=%s/%u", PULL_ROOT, r->tag);
@@ -71,11 +71,11 @@ static void environment(const struct pull_conf *conf, const struct tool_run *r, 
 	put_env(t, "XDG_RUNTIME_DIR=%s/%u", PULL_ROOT, r->tag);
 	put_env(t, "REGISTRY_AUTH_FILE=%s/%u/auth.json", PULL_ROOT, r->tag);
 	put_env(t, "CONTAINERS_REGISTRIES_CONF=%s/registries.conf", PULL_CONF);
-	put_env(t, "HTTPS_PROXY=http://127.0.0.1:%d", conf->proxy_port);
-	put_env(t, "HTTP_PROXY=http://127.0.0.1:%d", conf->proxy_port);
+	put_env(t, "HTTPS_PROXY=http://127.0.0.1:%d", proxy_port);
+	put_env(t, "HTTP_PROXY=http://127.0.0.1:%d", proxy_port);
 }
 
-void tool_command(const struct pull_conf *conf, const struct tool_run *r, struct tool *ret)
+void tool_command(int proxy_port, const struct tool_run *r, struct tool *ret)
 {
 	const char *tls = r->verify_tls ? "true" : "false";
 	char from[PULL_REF_MAX + 64];
@@ -106,7 +106,7 @@ void tool_command(const struct pull_conf *conf, const struct tool_run *r, struct
 		add(ret, "%s", from);
 		add(ret, "dir:%s/%u/image", PULL_ROOT, r->tag);
 	}
-	environment(conf, r, ret);
+	environment(proxy_port, r, ret);
 }
 
 /* --- last words ------------------------------------------------------------------------------ */

@@ -89,7 +89,19 @@ box() { js POST /sandboxes "{\"image\":\"$1\"}" | jq -r .id; }
 in_box() { # ID script
 	js POST "/sandboxes/$1/run" "$(jq -cn --arg c "$2" '{argv:["/bin/sh","-c",$c]}')" | jq -r '.stdout|@base64d'
 }
+fetched() { find "$D/state/pull" -mindepth 1 ! -name '.cell-[0-3]'; } # that is still there: what runs are lent, too
 layers() { ls "$D/state/priv/layers"; }
+tool() { # WORD: the process of the run that has this in its command
+	local p
+	p=$(pgrep -u "$(stat -c %u "$D/state")" -f "^[^ ]*skopeo .*$1" | head -n1)
+	[ -n "$p" ] && echo "$p"
+}
+in_run() { # PID COMMAND...: what somebody does who has taken this run of the tool over
+	local p=$1 u
+	shift
+	u=$(stat -c %u "$D/state")
+	nsenter -t "$p" -m -p -n -i -S "$u" -G "$u" -- setpriv --no-new-privs "$@"
+}
 remove() { api DELETE "/images?image=$1"; }
 is() { [ "$1" = "$2" ] || { echo "is \"$1\", not \"$2\"" >&2; return 1; }; }
 
@@ -265,7 +277,7 @@ x
 1001"
 		api DELETE "/sandboxes/$id" >/dev/null
 	done
-	is "$(ls "$D/state/pull")" ""
+	is "$(fetched)" ""
 }
 
 @test "registries that lie, stall or never end: a reason, and nothing is left" {
@@ -282,7 +294,7 @@ x
 	image "$R/foreign:1" | jq -r .error | grep -q s390x
 	install "no.such.host.invalid/x:1" failed
 	is "$(layers)" "$before"
-	is "$(ls "$D/state/pull")" ""
+	is "$(fetched)" ""
 	# tried again, the same name works
 	install "$R/many:lie"
 	state_is base installed || { image base; return 1; }
@@ -334,19 +346,64 @@ x
 	js POST /sandboxes "{\"image\":\"$P/good:2\",\"registry_login\":{\"registry\":\"$P\",\"username\":\"alice\",\"password\":\"secret 1\"}}" >"$D/answer" &
 	asker=$!
 	wait_for test -e "$D/priv/stalled" # the one that waits now for the rest of a blob, not one that only asks
-	skopeo=$(pgrep -u "$(stat -c %u "$D/state")" -f "^[^ ]*skopeo .*good" | head -n1)
-	[ -n "$skopeo" ]
+	skopeo=$(tool good)
 	for set in CapPrm CapEff CapBnd; do is "$(awk -v k=$set: '$1==k{print $2}' /proc/$skopeo/status)" 0000000000000000; done
 	is "$(awk '$1=="NoNewPrivs:"{print $2}' /proc/$skopeo/status)" 1
 	run ! grep -qa 'secret\|YWxpY2U6' /proc/$skopeo/cmdline /proc/$skopeo/environ
 	for ns in net mnt pid ipc; do [ "$(readlink /proc/$skopeo/ns/$ns)" != "$(readlink /proc/self/ns/$ns)" ]; done
-	is "$(nsenter -t "$skopeo" -n ip -o link | wc -l)" 1
-	is "$(nsenter -t "$skopeo" -m ls -A "$D/state" 2>/dev/null)" ""
+	is "$(in_run "$skopeo" cat /proc/net/dev | grep -c :)" 1
+	# of the root only programs, certificates and what is its own; nothing can be changed but the work
+	is "$(in_run "$skopeo" ls -A / | grep -v '^\(lib.*\|gnu\|nix\)$' | tr '\n' ' ')" 'bin dev etc proc sbin tmp usr '
+	is "$(in_run "$skopeo" ls -A /dev | tr '\n' ' ')" 'full null random urandom zero '
+	run ! in_run "$skopeo" ls -A "$D"
+	for d in / /usr /usr/bin /etc /etc/ssl /dev /tmp /tmp/conf; do
+		run in_run "$skopeo" touch "$d/mine"
+		[[ $status != 0 && $output == *'Read-only file system'* ]] || { echo "$d: $output"; false; }
+	done
 	rm -f "$D/priv/mode"
 	kill "$skopeo"
 	wait "$asker" || true
 	grep -q '"error"' "$D/answer"
-	is "$(ls "$D/state/pull")" ""
+	is "$(fetched)" ""
+	server_stop
+	server_start --registry-allow-private --pull-stall-secs 3
+}
+
+# Two runs that wait for the rest of a blob, and somebody who has taken one of them over.
+@test "a run reaches no other run, and what it leaves behind goes with it" {
+	server_stop
+	server_start --registry-allow-private --pull-stall-secs 60
+	[ -s "$D/priv.port" ] || { mkdir -p "$D/priv"; cp -r "$D/reg/good" "$D/priv/good"; registry "$D/priv" login; }
+	rm -f "$D/priv/stalled" "$D/reg/stalled"
+	echo stall | tee "$D/priv/mode" >"$D/reg/mode"
+	P=localhost:$(cat "$D/priv.port")
+	js POST /sandboxes "{\"image\":\"$P/good:3\",\"registry_login\":{\"registry\":\"$P\",\"username\":\"alice\",\"password\":\"secret 1\"}}" >"$D/answer" &
+	asker=$!
+	is "$(code POST /images "{\"image\":\"$R/many:apart\"}")" 202
+	wait_for test -e "$D/priv/stalled"
+	wait_for test -e "$D/reg/stalled"
+	good=$(tool good) many=$(tool many)
+	for ns in net mnt pid ipc; do [ "$(readlink /proc/$good/ns/$ns)" != "$(readlink /proc/$many/ns/$ns)" ]; done
+	in_run "$good" sh -c 'grep -q YWxpY2U6 /tmp/pull/*/auth.json'
+	is "$(in_run "$many" sh -c 'cat /tmp/pull/*/auth.json')" '{"auths":{}}'
+	is "$(in_run "$many" find /tmp /proc/[0-9]*/root/tmp -name auth.json 2>/dev/null | grep -c '^/tmp')" 1
+	is "$(in_run "$many" sh -c 'cat /proc/[0-9]*/cmdline' | tr '\0' '\n' | grep -c good)" 0
+	# its cell's own process is out of its reach; the work is moved, something else put in its place, a program left
+	run ! in_run "$many" sh -c 'cat /proc/1/environ || ls /proc/1/fd/'
+	in_run "$many" sh -c 'kill -9 1; kill -STOP 1; cd /tmp/pull; w=$(ls); mv "$w" mine; ln -s /etc "$w"; mkdir -p a/b; touch a/b/c'
+	in_run "$many" setsid -f sleep 4321 3>&- >"$D/left.log" 2>&1
+	wait_for pgrep -u "$(stat -c %u "$D/state")" -f '^sleep 4321'
+	kill "$many"
+	wait_for state_is "$R/many:apart" failed
+	is "$(pgrep -u "$(stat -c %u "$D/state")" -f '^sleep 4321')" ""
+	is "$(find "$D/state/pull" -mindepth 2 | grep -vc "/.cell-[0-3]/[0-9]*\(/.*\)\?\$")" 0
+	[ -e "/proc/$good" ]
+	rm -f "$D/priv/mode" "$D/reg/mode"
+	kill "$good"
+	wait "$asker" || true
+	wait_for eval '[ -z "$(fetched)" ]'
+	install "$R/many:apart"
+	remove "$R/many:apart" >/dev/null
 	server_stop
 	server_start --registry-allow-private --pull-stall-secs 3
 }
@@ -364,7 +421,7 @@ x
 		server_start --registry-allow-private
 		[ $f = image-recorded ] || is "$(image "$R/good:1" | jq -r .state | sed s/failed//)" ""
 		wait_for agree || { echo "after $f:"; agree; return 1; }
-		is "$(ls "$D/state/pull")" ""
+		is "$(fetched)" ""
 		install "$R/good:1"
 		id=$(box "$R/good:1")
 		is "$(in_box "$id" 'cat /etc/change')" upper
@@ -399,7 +456,7 @@ for (key,) in sqlite3.connect(sys.argv[1]).execute(
 	rm "$D/reg/mode"
 	server_start --registry-allow-private
 	is "$(image "$R/many:halt")" ""
-	is "$(ls "$D/state/pull")" ""
+	is "$(fetched)" ""
 	is "$(pgrep -u "$(stat -c %u "$D/state")" -x skopeo)" ""
 	install "$R/many:halt"
 }
