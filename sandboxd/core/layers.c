@@ -76,23 +76,24 @@ static struct layer *add(struct layers *s, uint32_t num, const char *key)
 
 /* --- records --------------------------------------------------------------------------------- */
 
-static char *body_of(const struct layer *l)
+static char *body_of(const struct layer *l, bool ready)
 {
 	_cleanup_json_ json_t *o = json_object();
 
 	json_object_set_new(o, "source", json_integer(l->source));
 	json_object_set_new(o, "bytes", json_integer(l->bytes));
-	json_object_set_new(o, "ready", json_boolean(l->ready));
+	json_object_set_new(o, "ready", json_boolean(ready));
 	json_object_set_new(o, "covers", json_boolean(l->covers));
 	if (l->key)
 		json_object_set_new(o, "key", json_string(l->key));
 	return json_text(o);
 }
 
-/* next: 0, or the new value of the counter, in the same transaction, which is durable then. */
+/* next: 0 for one that is ready, or of a new one the new value of the counter, in the same transaction, which is
+ * durable then. */
 static uint64_t save(struct core *c, const struct layer *l, uint32_t next)
 {
-	_cleanup_free_ char *body = body_of(l);
+	_cleanup_free_ char *body = body_of(l, !next);
 	char key[16], counter[32];
 	struct store_row rows[2] = { { "layer", key, body }, { "layer", NEXT_KEY, counter } };
 
@@ -340,15 +341,18 @@ int layers_ready(struct core *c, uint32_t num, int64_t bytes, bool covers, struc
 	if (l) {
 		l->bytes = bytes;
 		l->covers = covers;
-		l->ready = true;
 		ticket = save(c, l, 0);
 	}
 	pthread_mutex_unlock(&s->lock);
-	/* What stands on it is synced later and brings this with it; but it must be there to be brought. */
+	/* What stands on it is synced later and brings this with it; but it must be there to be brought, before
+	 * anybody finds it. */
 	if (!ticket)
 		return err_oom(e);
 	if (store_wait(c->store, ticket, e) < 0)
 		return -1;
+	pthread_mutex_lock(&s->lock);
+	l->ready = true; /* who calls has a lease of it */
+	pthread_mutex_unlock(&s->lock);
 	fault_point("layer-ready");
 	return 0;
 }
@@ -409,39 +413,39 @@ void layers_ref(struct core *c, const struct backend_chain *chain)
 	pthread_mutex_unlock(&c->layers->lock);
 }
 
-void layers_unref(struct core *c, const struct backend_chain *chain)
+/* left: these were leaving. Both counts fall at once, or one who looks would see one more that stays. */
+static void unref(struct layers *s, const struct backend_chain *chain, bool left)
 {
-	struct layers *s = c->layers;
-
 	pthread_mutex_lock(&s->lock);
 	for (uint32_t i = 0; i < chain->n; i++) {
 		struct layer *l = find(s, chain->layers[i]);
+		if (l)
+			l->leaving -= left;
 		if (l && l->refs > 0 && --l->refs == 0 && s->started)
 			queue_drop(s, l);
 	}
 	pthread_mutex_unlock(&s->lock);
 }
 
-static void add_leaving(struct core *c, const struct backend_chain *chain, int n)
+void layers_unref(struct core *c, const struct backend_chain *chain)
+{
+	unref(c->layers, chain, false);
+}
+
+void layers_left(struct core *c, const struct backend_chain *chain)
+{
+	unref(c->layers, chain, true);
+}
+
+void layers_leave(struct core *c, const struct backend_chain *chain)
 {
 	pthread_mutex_lock(&c->layers->lock);
 	for (uint32_t i = 0; i < chain->n; i++) {
 		struct layer *l = find(c->layers, chain->layers[i]);
 		if (l)
-			l->leaving += (unsigned)n;
+			l->leaving++;
 	}
 	pthread_mutex_unlock(&c->layers->lock);
-}
-
-void layers_leave(struct core *c, const struct backend_chain *chain)
-{
-	add_leaving(c, chain, 1);
-}
-
-void layers_left(struct core *c, const struct backend_chain *chain)
-{
-	add_leaving(c, chain, -1);
-	layers_unref(c, chain);
 }
 
 void layers_unref_one(struct core *c, uint32_t num)
