@@ -156,14 +156,15 @@ static bool clean_up(struct sandbox *s, bool destroy, bool again)
 	return done;
 }
 
-/* Takes the job; false: nobody is there any more who would do it. The reaper is woken by who tells of
- * the end. */
+/* Takes the job; false: nobody is there any more who would do it, or one that waits saves the same record. The
+ * reaper is woken by who tells of the end. */
 static bool queue_rest(struct core *c, struct end_job *j, int64_t after_ms)
 {
 	bool queued = false;
 
 	pthread_mutex_lock(&c->queue_lock);
-	if (!c->stop && c->reaping) {
+	if (!c->stop && c->reaping && !(j->save && j->s->save_queued)) {
+		j->s->save_queued |= j->save;
 		j->not_before_ms = clock_mono_ms() + after_ms;
 		j->next = NULL;
 		*c->rests_tail = j;
@@ -259,8 +260,9 @@ static bool record_end(struct sandbox *s)
 }
 
 /* No guest process may run, and the record must say so, once the caller is told; what is left can
- * wait. A store that has no room is no reason to keep the guest: it is told again and again. The record is written by this thread while the guest dies. Without a grip on it, or when it
- * does not help, the backend is asked. Takes the grip. */
+ * wait. The record is written by this thread while the guest dies; a store that has no room is no reason
+ * to keep the guest, and is told again and again. Without a grip on it, or when it does not help, the
+ * backend is asked. Takes the grip. */
 static int end_runtime(struct sandbox *s, struct backend_grip *grip, uint64_t ticket, struct err *e)
 {
 	struct core *c = s->core;
@@ -490,9 +492,6 @@ static void run_job(struct core *c, struct end_job *j)
 	struct err e = ERR_NULL;
 
 	if (j->reason) {
-		pthread_mutex_lock(&c->queue_lock);
-		j->s->end_queued = false;
-		pthread_mutex_unlock(&c->queue_lock);
 		if (strcmp(j->reason, "idle") || !suspend_idle(j->s))
 			sandbox_terminate(j->s, j->reason, &e);
 	} else {
@@ -518,6 +517,7 @@ static struct end_job *take_job(struct core *c, int64_t *ret_ms)
 		c->jobs = j->next;
 		if (!c->jobs)
 			c->jobs_tail = &c->jobs;
+		j->s->end_queued = false; /* who comes from here on is not told by this one */
 		return j;
 	}
 	j = c->rests;
@@ -530,6 +530,8 @@ static struct end_job *take_job(struct core *c, int64_t *ret_ms)
 	c->rests = j->next;
 	if (!c->rests)
 		c->rests_tail = &c->rests;
+	if (j->save)
+		j->s->save_queued = false;
 	return j;
 }
 

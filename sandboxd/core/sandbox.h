@@ -128,7 +128,8 @@ struct sandbox {
 	bool reg_mounts; /* holds its volumes */
 	UT_hash_handle hh_id, hh_name;
 
-	bool end_queued;           /* under the core's queue lock */
+	/* under the core's queue lock: jobs that wait */
+	bool end_queued, save_queued;
 };
 
 /* id first, then the live sandbox of that name, else the newest terminated one. not_found. */

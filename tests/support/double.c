@@ -264,7 +264,7 @@ void double_set(bool *what, bool to)
 
 void double_wait(bool (*fn)(void *arg), void *arg)
 {
-	for (int i = 0; i < 1000; i++) {
+	for (int i = 0; i < 3000; i++) {
 		if (fn(arg))
 			return;
 		nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);

@@ -102,6 +102,18 @@ static bool is_recorded(void *arg)
 	return records_hold(arg);
 }
 
+/* However often somebody asks. */
+static unsigned rests_that_save(const struct sandbox *s)
+{
+	unsigned n = 0;
+
+	pthread_mutex_lock(&rig.core->queue_lock);
+	for (const struct end_job *j = rig.core->rests; j; j = j->next)
+		n += j->s == s && j->save;
+	pthread_mutex_unlock(&rig.core->queue_lock);
+	return n;
+}
+
 /* The answer of an end does not wait for room on the disk, but the values go when there is some. Who asked for a
  * change hears that it is not on the disk; everybody sees it all the same, and it comes there. */
 static void what_finds_no_room_is_recorded_when_there_is_some(void **state)
@@ -114,6 +126,8 @@ static void what_finds_no_room_is_recorded_when_there_is_some(void **state)
 	struct sandbox *ends = double_sandbox(&rig, &body), *changes = double_sandbox(&rig, NULL);
 	struct err e = ERR_NULL;
 	struct rlimit was, none;
+	unsigned saves;
+	bool held;
 	int rc[2];
 
 	(void)state;
@@ -124,10 +138,15 @@ static void what_finds_no_room_is_recorded_when_there_is_some(void **state)
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
 	rc[0] = sandbox_terminate(ends, "request", NULL);
 	rc[1] = sandbox_update(changes, &change, false, &e);
+	held = records_hold(values[0]);
+	for (int i = 0; i < 20; i++)
+		(void)sandbox_update(changes, &change, false, &e);
+	saves = rests_that_save(changes);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
 	assert_int_equal(rc[0], 0);
 	assert_int_equal(rc[1], -1);
-	assert_true(records_hold(values[0]));
+	assert_true(held);
+	assert_true(saves <= 1); /* none: it is at it just now */
 	assert_string_equal(changes->labels.values[0], labels[0]);
 	double_wait(is_recorded, labels[0]);
 	double_wait(is_wiped, values[0]);
@@ -201,23 +220,25 @@ static void two_with_one_name_are_both_taken_back(void **state)
 	sandbox_unref(s);
 }
 
-/* A snapshot that was answered would be gone with the next start, for its layer would have been a half one. */
+/* A snapshot that was answered would be gone with the next start, for its layer would have been a half one, and so
+ * would be another image that found it. */
 static void a_layer_that_finds_no_room_is_not_ready(void **state)
 {
 	struct rlimit was, none;
 	struct err e = ERR_NULL;
-	uint32_t num;
+	uint32_t num, other;
 	int rc;
 
 	(void)state;
 	signal(SIGXFSZ, SIG_IGN);
-	assert_int_equal(layers_new(rig.core, LAYER_OF_SNAPSHOT, NULL, &num, &e), 0);
+	assert_int_equal(layers_new(rig.core, LAYER_OF_IMAGE, "sha256:1", &num, &e), 0);
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
 	none = (struct rlimit){ 0, was.rlim_max };
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
 	rc = layers_ready(rig.core, num, 1, false, &e);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
 	assert_int_equal(rc, -1);
+	assert_false(layers_find(rig.core, "sha256:1", &other));
 	layers_unref_one(rig.core, num);
 }
 
