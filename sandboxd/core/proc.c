@@ -81,6 +81,11 @@ static size_t argv_size(char *const *argv)
 	return n;
 }
 
+bool proc_argv_fits(const struct proc *p)
+{
+	return p->sandbox->argv_live + argv_size(p->argv) <= PROC_ARGV_MOST;
+}
+
 bool proc_insert(struct proc *p)
 {
 	struct sandbox *s = p->sandbox;

@@ -10,6 +10,8 @@
 #include "sandboxd/core/proc.h"
 #include "sandboxd/proto/spool.h"
 
+#define PROC_ARGV_MOST (16u << 20) /* bytes of the arguments of all that run in a sandbox */
+
 enum proc_state { PROC_STARTING, PROC_RUNNING, PROC_EXITED };
 
 struct proc {
@@ -42,6 +44,7 @@ struct proc {
 
 /* proc.c: with the lock held, except for proc_new and proc_note_exit */
 struct proc *proc_new(struct sandbox *s);
+bool proc_argv_fits(const struct proc *p);
 bool proc_insert(struct proc *p); /* the table has a reference too; false: no memory */
 void proc_remove(struct proc *p); /* caller still holds a reference of its own */
 struct proc *proc_by_num(struct sandbox *s, uint32_t num);

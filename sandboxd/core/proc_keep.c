@@ -165,7 +165,7 @@ static bool fill_from_meta(struct proc *p)
 		json_array_size(argv) == 0)
 		return false;
 	p->argv = calloc(json_array_size(argv) + 1, sizeof(*p->argv));
-	if (!p->argv || (name && !(p->name = strdup(name))))
+	if (!p->argv || (name && (!process_name_ok(name) || !(p->name = strdup(name)))))
 		return false;
 	json_array_foreach (argv, i, item)
 		if (!json_is_string(item) || !(p->argv[i] = strdup(json_string_value(item))))
@@ -179,7 +179,8 @@ static bool fill_from_meta(struct proc *p)
 }
 
 /* The table gets the process as running first: an exit that is reported just now then finds it, and
- * one that was reported before is seen in the head. */
+ * one that was reported before is seen in the head. Records lie where a shim can write, so what they take is
+ * held to what starts may take. */
 static void take_back(struct proc *p, bool alive)
 {
 	struct sandbox *s = p->sandbox;
@@ -187,7 +188,7 @@ static void take_back(struct proc *p, bool alive)
 
 	pthread_mutex_lock(&s->lock);
 	p->state = PROC_RUNNING;
-	bool in = proc_insert(p);
+	bool in = proc_argv_fits(p) && proc_insert(p);
 	if (in) {
 		s->running_procs++;
 		s->idle_since_ms = 0;
@@ -234,9 +235,12 @@ int proc_restore(struct sandbox *s, bool alive, struct err *e)
 	if (list_spools(s, &firsts, &n, e) < 0)
 		return -1;
 	for (size_t i = 0; i < n; i++)
-		for (uint32_t k = firsts[i] ? 0 : 1; k < SPOOL_SLOTS; k++)
+		for (uint32_t k = firsts[i] ? 0 : 1; k < SPOOL_SLOTS; k++) {
 			if (restore_one(s, firsts[i] + k, alive))
 				next = firsts[i] + k + 1;
+			if (proc_too_heavy(s))
+				proc_retire(s);
+		}
 	pthread_mutex_lock(&s->lock);
 	if (s->next_num < next)
 		s->next_num = next;

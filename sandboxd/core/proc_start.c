@@ -11,7 +11,6 @@
 
 #define CWD_DEFAULT  "/sandbox/home"
 #define RETIRE_EVERY 64 /* starts between two looks at what is kept too long */
-#define ARGV_MOST    (16u << 20) /* bytes of the arguments of all that run */
 
 static int check_name(const struct sandbox *s, const char *name, struct err *e)
 {
@@ -77,14 +76,12 @@ static int enlist(struct proc *p, struct err *e)
 			p->name);
 	else if (p->num == UINT32_MAX)
 		r = err_set(e, ERR_CONFLICT, "this sandbox has used up its process numbers");
-	else if (!proc_insert(p))
-		r = err_oom(e);
-	if (r == 0 && s->argv_live > ARGV_MOST) {
-		proc_remove(p);
+	else if (!proc_argv_fits(p))
 		r = err_set(e, ERR_CONFLICT,
 			"the arguments of this sandbox's processes take more than %u MiB",
-			ARGV_MOST >> 20);
-	}
+			PROC_ARGV_MOST >> 20);
+	else if (!proc_insert(p))
+		r = err_oom(e);
 	if (r == 0) {
 		s->next_num++;
 		s->running_procs++;

@@ -280,6 +280,34 @@ static void a_record_longer_than_a_page_comes_back(void **state)
 	box_free(b);
 }
 
+/* They lie where a shim can write: those that it makes long take no more memory than starts may. */
+static void records_that_are_too_long_do_not_all_come_back(void **state)
+{
+	enum { SIZE = 1 << 20, EACH = 24, MOST = 16 << 20, KEPT = 4 << 20 };
+	const bool alive = *state;
+	struct box *b = box_new();
+	char *arg = malloc(SIZE + 1);
+
+	assert_non_null(arg);
+	memset(arg, 'a', SIZE);
+	arg[SIZE] = '\0';
+	for (unsigned i = 0; i < 2 * EACH; i++) {
+		struct proc *p = box_proc_of(b, NULL, false, arg);
+		struct hand w = hand_open(b, p);
+		if (i % 2)
+			hand_exit(&w, 0);
+		else
+			close(w.fd);
+	}
+	proc_free_all(&b->s);
+	assert_int_equal(proc_restore(&b->s, alive, NULL), 0);
+	assert_in_range(b->s.argv_kept, 1, KEPT);
+	assert_true(b->s.argv_live <= MOST && b->s.argv_live >= alive);
+	assert_int_equal(b->s.next_num, 2 * EACH + 1);
+	free(arg);
+	box_free(b);
+}
+
 static void of_many_exited_the_oldest_lose_their_output_first(void **state)
 {
 	enum { OUTPUT = 1024, MORE = 70 };
@@ -456,6 +484,8 @@ int main(void)
 		cmocka_unit_test(records_come_back_from_the_files),
 		cmocka_unit_test_prestate(records_come_back_from_the_files, &alive),
 		cmocka_unit_test(a_record_longer_than_a_page_comes_back),
+		cmocka_unit_test_prestate(records_that_are_too_long_do_not_all_come_back, NULL),
+		cmocka_unit_test_prestate(records_that_are_too_long_do_not_all_come_back, &alive),
 		cmocka_unit_test(of_many_exited_the_oldest_lose_their_output_first),
 		cmocka_unit_test(of_long_arguments_the_oldest_records_go),
 		cmocka_unit_test(a_start_beyond_the_room_for_arguments_is_refused),
