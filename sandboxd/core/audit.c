@@ -76,7 +76,7 @@ static void rotate(struct audit *a)
 	for (int n = OLD_FILES - 1; n >= 0; n--) {
 		old_name(a, n, from, sizeof(from));
 		old_name(a, n + 1, to, sizeof(to));
-		bad = rename(from, to) < 0 ? errno : 0;
+		bad = rename(from, to) < 0 && errno != ENOENT ? errno : 0;
 	}
 	close(a->fd);
 	open_file(a);

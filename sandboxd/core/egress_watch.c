@@ -213,6 +213,17 @@ static bool read_events(struct egress *g, int fd)
 
 /* --- thread ---------------------------------------------------------------------------------- */
 
+static void tell_restart(const struct sandbox *s, enum net_mode mode, const char *why)
+{
+	if (why && mode == NET_NONE)
+		log_warn("a sandbox's network could not be taken away again, for now id=%s reason=\"%s\"",
+			s->id, why);
+	else if (why)
+		log_warn("a sandbox has no network for now id=%s reason=\"%s\"", s->id, why);
+	else if (mode != NET_NONE)
+		log_warn("a sandbox's egress process was lost, and serves again id=%s", s->id);
+}
+
 /* Has another one started, with the policy as it is now. False: there is no need any more. */
 static bool restart(struct egress *g)
 {
@@ -231,14 +242,9 @@ static bool restart(struct egress *g)
 	pthread_mutex_unlock(&s->lock);
 	if (rc == 0) {
 		rc = egress_revive(g, &p, &e);
+		g->unsure = g->unsure && rc < 0;
+		tell_restart(s, p.mode, rc < 0 ? e.msg : NULL);
 		net_policy_free(&p);
-		if (rc == 0) {
-			g->unsure = false;
-			log_warn("a sandbox's egress process was lost, and serves again id=%s",
-				s->id);
-		} else
-			log_warn("a sandbox has no network for now id=%s reason=\"%s\"", s->id,
-				e.msg);
 	}
 	pthread_mutex_unlock(&g->turn);
 	return needed;
