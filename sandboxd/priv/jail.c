@@ -6,9 +6,12 @@
 #include <linux/capability.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+
+#define ERRNO_MOST 4095
 
 static void child(void (*run)(const void *arg, int out), const void *arg, int out)
 {
@@ -17,10 +20,25 @@ static void child(void (*run)(const void *arg, int out), const void *arg, int ou
 	_exit(1);
 }
 
-int jail_run(void (*run)(const void *arg, int out), const void *arg, void *ret, size_t size, int *status,
+/* It may have been taken over: what it says went wrong is an errno and a text, whatever they are. */
+static int judge(struct fail *said, bool all, int status, const char *who, struct fail *f)
+{
+	said->text[sizeof(said->text) - 1] = 0;
+	if (all && said->sys) {
+		*f = *said;
+		if (f->sys < 0 || f->sys > ERRNO_MOST)
+			f->sys = EPROTO;
+		return -f->sys;
+	}
+	if (!all || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+		return fail_set(f, EIO, "%s ended with status %d: out of time or memory", who, status);
+	return 0;
+}
+
+int jail_run(void (*run)(const void *arg, int out), const void *arg, struct fail *ret, size_t size, const char *who,
 	struct fail *f)
 {
-	int p[2];
+	int p[2], status = 0;
 	pid_t pid;
 	ssize_t n;
 
@@ -37,11 +55,11 @@ int jail_run(void (*run)(const void *arg, int out), const void *arg, void *ret, 
 	while (n < 0 && pid > 0 && errno == EINTR);
 	close(p[0]);
 	if (pid < 0)
-		return fail_set(f, sys, "start a jail");
-	while (waitpid(pid, status, 0) < 0)
+		return fail_set(f, sys, "start %s", who);
+	while (waitpid(pid, &status, 0) < 0)
 		if (errno != EINTR)
-			return fail_set(f, errno, "wait for the jail");
-	return n == (ssize_t)size ? 0 : -EIO;
+			return fail_set(f, errno, "wait for %s", who);
+	return judge(ret, n == (ssize_t)size, status, who, f);
 }
 
 /* The uid stays root's; what is not named here is gone all the same. */

@@ -14,9 +14,10 @@ struct jail_limit {
 	rlim_t max;
 };
 
-/* In a process of its own, which can make one jail only: run(arg, out) in the jail, which must write `size` bytes to
- * `out` and end with 0, or something else where they tell of a failure. *status: its end, as from waitpid. */
-int jail_run(void (*run)(const void *arg, int out), const void *arg, void *ret, size_t size, int *status,
+/* In a process of its own, which can make one jail only: run(arg, out) in the jail. That writes `size` bytes to `out`,
+ * which begin with how it failed, and ends with 0, or with something else where they tell of a failure; f says which,
+ * or how it ended without an answer. `who` is its name in that text. */
+int jail_run(void (*run)(const void *arg, int out), const void *arg, struct fail *ret, size_t size, const char *who,
 	struct fail *f);
 /* In the jail, when all is opened that it will need. */
 int jail_drop(uint64_t caps, const struct jail_limit *most, size_t n, const struct filter *flt, struct fail *f);

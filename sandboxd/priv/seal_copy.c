@@ -22,7 +22,6 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <sys/xattr.h>
 
 #define DEPTH_MAX 2000
@@ -385,14 +384,6 @@ int seal_copy(const struct build_env *env, int from, int to, int64_t disk_mb, st
 {
 	const struct job j = { env, from, to, disk_mb };
 	struct fail got = { 0 };
-	int status = 0, r = jail_run(jailed, &j, &got, sizeof(got), &status, f);
 
-	got.text[sizeof(got.text) - 1] = 0;
-	if (r == 0 && got.sys) {
-		*f = got;
-		return -got.sys;
-	}
-	if (r < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
-		return fail_set(f, EIO, "the copier ended with status %d", status);
-	return 0;
+	return jail_run(jailed, &j, &got, sizeof(got), "the copier", f);
 }

@@ -20,7 +20,6 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <sys/xattr.h>
 
 #define SECONDS_MAX 1800 /* of a processor */
@@ -174,18 +173,11 @@ static void jailed(const void *arg, int answer)
 static int run_jail(const struct jail *j, struct unpack_result *ret)
 {
 	struct unpack_result got = { 0 };
-	int status = 0, r = jail_run(jailed, j, &got, sizeof(got), &status, &ret->fail);
+	int r = jail_run(jailed, j, &got.fail, sizeof(got), "the unpacker", &ret->fail);
 
-	got.fail.text[sizeof(got.fail.text) - 1] = 0;
-	if (r == 0 && got.fail.sys) {
-		ret->fail = got.fail;
-		return -got.fail.sys;
-	}
-	if (r < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
-		return fail_set(&ret->fail, EIO,
-			"the unpacker ended with status %d: out of time or memory", status);
-	*ret = got;
-	return 0;
+	if (r == 0)
+		*ret = got;
+	return r;
 }
 
 static int mark_opaque(int dir, const char *path, struct fail *f)

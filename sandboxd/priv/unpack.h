@@ -30,7 +30,7 @@ struct unpack_job {
 	const uint32_t *chain; /* FINISH: what lies below, top first */
 };
 struct unpack_result {
-	struct fail fail;
+	struct fail fail; /* first, as jail_run reads it */
 	int64_t bytes;  /* about what it takes on the disk */
 	int32_t covers; /* its root hides all that lies below it */
 	int32_t pad;

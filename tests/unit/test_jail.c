@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
+#include <string.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -52,6 +54,11 @@ static const struct {
 	{ "a namespace", leave, EPERM, 0 },
 };
 
+struct answer {
+	struct fail fail;
+	int got[ARRAY_LEN(rows)];
+};
+
 struct plan {
 	const struct filter *filter; /* NULL: without */
 };
@@ -59,7 +66,7 @@ struct plan {
 static void attempts(const void *arg, int out)
 {
 	const struct plan *p = arg;
-	int got[ARRAY_LEN(rows)] = { 0 };
+	struct answer a = { .got = { 0 } };
 	struct fail f = { 0 };
 
 	if (p->filter && jail_drop(CAP(CHOWN), NULL, 0, p->filter, &f) < 0)
@@ -68,23 +75,24 @@ static void attempts(const void *arg, int out)
 		if (!p->filter && !rows[i].bare)
 			continue;
 		errno = 0;
-		got[i] = rows[i].fn() < 0 ? errno : -1;
+		a.got[i] = rows[i].fn() < 0 ? errno : -1;
 	}
-	_exit(write(out, got, sizeof(got)) == sizeof(got) ? 0 : 1);
+	_exit(write(out, &a, sizeof(a)) == sizeof(a) ? 0 : 1);
 }
 
 /* jail_run serves a process of its own. */
 static void in_a_jail(const struct plan *p, int got[ARRAY_LEN(rows)])
 {
 	size_t size = ARRAY_LEN(rows) * sizeof(got[0]);
+	struct answer a = { .got = { 0 } };
 	struct fail f = { 0 };
 	int io[2], status = 0;
 
 	assert_int_equal(pipe(io), 0);
 	pid_t pid = fork();
 	if (pid == 0) {
-		int r = jail_run(attempts, p, got, size, &status, &f);
-		_exit(r == 0 && status == 0 && write(io[1], got, size) == (ssize_t)size ? 0 : 1);
+		int r = jail_run(attempts, p, &a.fail, sizeof(a), "it", &f);
+		_exit(r == 0 && write(io[1], a.got, size) == (ssize_t)size ? 0 : 1);
 	}
 	close(io[1]);
 	assert_int_equal(read(io[0], got, size), (ssize_t)size);
@@ -113,14 +121,18 @@ static void a_jail_reaches_nobody(void **state)
 }
 
 struct end {
-	int signal;
+	int signal; /* it dies of that; 0: it does not */
+	bool mute;  /* it ends without a word */
+	int sys;    /* what it says was wrong */
+	int status;
+	int want; /* what comes of it */
 };
 
 static void ends_so(const void *arg, int out)
 {
 	const struct end *e = arg;
+	struct fail f = { .sys = e->sys };
 
-	(void)out;
 	(void)signal(SIGILL, SIG_DFL); /* the test's library catches it */
 	(void)setrlimit(RLIMIT_CORE, &(struct rlimit){ 1, 1 });
 	if (e->signal == SIGILL)
@@ -128,28 +140,34 @@ static void ends_so(const void *arg, int out)
 	if (e->signal == SIGXCPU)
 		for (;;)
 			;
-	_exit(3);
+	memset(f.text, 'x', sizeof(f.text));
+	_exit(!e->mute && write(out, &f, sizeof(f)) < 0 ? 1 : e->status);
 }
 
-static void one_that_ends_early_gives_no_answer(void **state)
+/* Whatever the jail does: a failure has an errno of its own, and a text that ends. */
+static void only_a_whole_answer_is_an_end(void **state)
 {
-	static const struct end ends[] = { { 0 }, { SIGILL }, { SIGXCPU } };
-	struct fail f = { 0 };
+	static const struct end ends[] = { { .want = 0 }, { .status = 3, .want = -EIO }, { SIGILL, .want = -EIO },
+		{ SIGXCPU, .want = -EIO }, { .mute = true, .want = -EIO }, { .sys = ENOSPC, .want = -ENOSPC },
+		{ .sys = ENOSPC, .status = 1, .want = -ENOSPC }, { .sys = -ENOSPC, .want = -EPROTO },
+		{ .sys = 1 << 30, .want = -EPROTO } };
 
 	(void)state;
 	if (geteuid() != 0)
 		skip();
 	for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
 		pid_t pid = fork();
-		int status = 0, answer;
+		int status = 0;
 		if (pid == 0) {
+			struct fail answer = { 0 }, f = { 0 };
 			if (ends[i].signal == SIGXCPU)
 				(void)setrlimit(RLIMIT_CPU, &(struct rlimit){ 1, 1 });
-			int r = jail_run(ends_so, &ends[i], &answer, sizeof(answer), &status, &f);
-			_exit(r < 0 && (WIFSIGNALED(status) || WEXITSTATUS(status) == 3) ? 0 : 1);
+			int r = jail_run(ends_so, &ends[i], &answer, sizeof(answer), "it", &f);
+			_exit(r == ends[i].want && f.sys == -r && memchr(f.text, 0, sizeof(f.text)) ? 0 : 1);
 		}
 		assert_int_equal(waitpid(pid, &status, 0), pid);
-		assert_int_equal(status, 0);
+		if (status)
+			fail_msg("end %zu: %x", i, (unsigned)status);
 	}
 }
 
@@ -157,7 +175,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_jail_reaches_nobody),
-		cmocka_unit_test(one_that_ends_early_gives_no_answer),
+		cmocka_unit_test(only_a_whole_answer_is_an_end),
 	};
 
 	return run_table(tests);
