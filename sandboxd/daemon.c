@@ -216,11 +216,18 @@ static int check_node(struct daemon *d, struct err *e)
 	return 0;
 }
 
-static bool is_one_of(const char *word, const char *const *words)
+/* Its place among them, or -1. */
+static int word_among(const char *flag, const char *word, const char *const *words, struct err *e)
 {
-	while (*words && strcmp(*words, word) != 0)
-		words++;
-	return *words;
+	char all[80] = "";
+	size_t n = 0;
+
+	for (int i = 0; words[i]; i++) {
+		if (!strcmp(words[i], word))
+			return i;
+		n += (size_t)snprintf(all + n, sizeof(all) - n, " %s", words[i]);
+	}
+	return err_set(e, ERR_INVALID_REQUEST, "%s: one of%s", flag, all);
 }
 
 /* What a browser sends: a scheme and a host, nothing behind them. Another text would never match. */
@@ -235,9 +242,8 @@ static int check_words(const struct options *o, struct err *e)
 {
 	static const char *const disks[] = { "btrfs", "xfs", "ext4", "loop", "tmpfs", NULL };
 
-	if (o->disk_provider && !is_one_of(o->disk_provider, disks))
-		return err_set(e, ERR_INVALID_REQUEST,
-			"--disk-provider: btrfs, xfs, ext4, loop or tmpfs");
+	if (o->disk_provider && word_among("--disk-provider", o->disk_provider, disks, e) < 0)
+		return -1;
 	for (size_t i = 0; i < o->allowed_origin.n; i++)
 		if (!is_origin(o->allowed_origin.v[i]))
 			return err_set(e, ERR_INVALID_REQUEST,
@@ -271,20 +277,18 @@ static int check_numbers(const struct options *o, struct err *e)
 
 static int check_levels(const struct options *o, struct err *e)
 {
-	static const char *const words[] = { "error", "warn", "info", "debug" };
+	static const char *const words[] = { "error", "warn", "info", "debug", NULL };
+	int level;
 
 	if (o->keep_sandboxes && o->no_keep_sandboxes)
 		return err_set(e, ERR_INVALID_REQUEST,
 			"--keep-sandboxes and --no-keep-sandboxes exclude each other");
-	for (size_t i = 0; o->log_level; i++) {
-		if (i == ARRAY_LEN(words))
-			return err_set(
-				e, ERR_INVALID_REQUEST, "--log-level: error, warn, info or debug");
-		if (!strcmp(words[i], o->log_level)) {
-			log_set_level((enum log_level)i);
-			break;
-		}
-	}
+	if (!o->log_level)
+		return 0;
+	level = word_among("--log-level", o->log_level, words, e);
+	if (level < 0)
+		return -1;
+	log_set_level((enum log_level)level);
 	return 0;
 }
 
@@ -427,8 +431,8 @@ static int prepare(struct daemon *d, struct err *e)
 {
 	const struct options *o = d->opt;
 
-	if (check_levels(o, e) < 0 || check_words(o, e) < 0 || check_numbers(o, e) < 0 || check_not_built(o, e) < 0 ||
-		check_listen(d, e) < 0 || check_metrics_listen(d, e) < 0 ||
+	if (check_levels(o, e) < 0 || check_words(o, e) < 0 || check_numbers(o, e) < 0 ||
+		check_not_built(o, e) < 0 || check_listen(d, e) < 0 || check_metrics_listen(d, e) < 0 ||
 		choose_backend(d, e) < 0 || load_files(d, e) < 0 || load_policy(d, e) < 0 ||
 		check_node(d, e) < 0 ||
 		egress_resolvers_load(&o->egress_resolver, &d->resolvers, e) < 0)

@@ -134,15 +134,22 @@ static int check_resources(const struct core *c, const struct create_body *b,
 	return 0;
 }
 
+int check_idle_timeout(const struct limits *l, int64_t secs, int64_t least, struct err *e)
+{
+	int64_t most = l->max_idle_timeout_secs > 0 ? l->max_idle_timeout_secs : INT64_MAX;
+
+	if (secs >= least && secs <= most)
+		return 0;
+	return err_set(e, ERR_INVALID_REQUEST, "idle_timeout_secs must be from %lld to %lld",
+		(long long)least, (long long)most);
+}
+
 static int check_timeouts(const struct core *c, const struct create_body *b, struct err *e)
 {
 	const struct limits *l = &c->policy->limits;
 
-	if (b->idle_timeout_secs < 0 ||
-		(l->max_idle_timeout_secs > 0 && b->idle_timeout_secs > l->max_idle_timeout_secs))
-		return err_set(e, ERR_INVALID_REQUEST, "idle_timeout_secs must be from 1 to %lld",
-			(long long)(l->max_idle_timeout_secs > 0 ? l->max_idle_timeout_secs
-								 : INT64_MAX));
+	if (check_idle_timeout(l, b->idle_timeout_secs, 0, e) < 0)
+		return -1;
 	if (b->lifetime_secs < 0 ||
 		(l->max_lifetime_secs > 0 && b->lifetime_secs > l->max_lifetime_secs) ||
 		b->lifetime_secs > INT32_MAX)

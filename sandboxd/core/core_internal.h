@@ -146,6 +146,7 @@ struct snapshot_use;
 /* Steps 2 (but for the snapshot itself) to 7; `from`: what it is forked from, or NULL. */
 int check_create(const struct core *c, const struct create_body *b, const struct snapshot_use *from,
 	struct net_policy *ret_network, struct err *e);
+int check_idle_timeout(const struct limits *l, int64_t secs, int64_t least, struct err *e);
 int check_labels(const struct strmap *labels, struct err *e);
 int check_network_mode(const struct core *c, enum net_mode mode, struct err *e);
 int check_idle_action(const struct core *c, const char *action, struct err *e);

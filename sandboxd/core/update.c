@@ -37,15 +37,12 @@ static int check_state(
 
 static int check_numbers(const struct limits *l, const struct update_body *b, struct err *e)
 {
-	int64_t idle = b->idle_timeout_secs, life = b->lifetime_secs;
+	int64_t life = b->lifetime_secs;
 
-	if (b->has_idle_timeout_secs &&
-		(idle < 0 || (l->max_idle_timeout_secs > 0 &&
-				     (idle == 0 || idle > l->max_idle_timeout_secs))))
-		return err_set(e, ERR_INVALID_REQUEST, "idle_timeout_secs must be from %d to %lld",
-			l->max_idle_timeout_secs > 0,
-			(long long)(l->max_idle_timeout_secs > 0 ? l->max_idle_timeout_secs
-								 : INT64_MAX));
+	/* 0, never, only where there is no bound */
+	if (b->has_idle_timeout_secs && check_idle_timeout(l, b->idle_timeout_secs,
+					       l->max_idle_timeout_secs > 0, e) < 0)
+		return -1;
 	if (b->has_lifetime_secs &&
 		(life < 1 || life > INT32_MAX ||
 			(l->max_lifetime_secs > 0 && life > l->max_lifetime_secs)))

@@ -215,7 +215,7 @@ static const struct refusal {
 	{ "egress resolver", "--egress-resolver", { FAKE, UNIX, "--egress-resolver", "dns.test" } },
 	{ "open state directory", "open to others",
 		{ "--backend", "fake", UNIX, "--state-dir", "@open-state" } },
-	{ "unknown disk provider", "--disk-provider: ", { FAKE, UNIX, "--disk-provider", "zfs" } },
+	{ "unknown disk provider", "--disk-provider: one of btrfs xfs", { FAKE, UNIX, "--disk-provider", "zfs" } },
 	{ "origin that no browser sends", "--allowed-origin: ",
 		{ FAKE, UNIX, "--allowed-origin", "box.example" } },
 	{ "origin with a path", "--allowed-origin: ",
