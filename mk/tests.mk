@@ -52,7 +52,7 @@ $(O)/soak/soak: $(call objs,tests/soak) $(O)/lib/libsbx.a
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_client)
-JAIL_PARTS := $(patsubst %,$(O)/obj/sandboxd/priv/%.o,jail filter sys)
+JAIL_PARTS := $(patsubst %,$(O)/obj/sandboxd/priv/%.o,child jail filter sys)
 $(O)/tests/unit/test_jail: $(JAIL_PARTS)
 $(O)/tests/unit/test_jail: LDFLAGS += $(JAIL_PARTS) -lseccomp
 UNPACK_PARTS := $(patsubst %,$(O)/obj/sandboxd/priv/%.o,unpack_tar sys)

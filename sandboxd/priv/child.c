@@ -7,23 +7,32 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-/* Puts `fds` at 3, 4, … and the guest's own /dev/null at 0, 1, 2; the rest closes at exec. */
+int child_place_null(struct fail *f)
+{
+	_cleanup_close_ int null = open("/dev/null", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	struct stat st;
+
+	if (null < 0 || fstat(null, &st) < 0 || st.st_rdev != makedev(1, 3))
+		return fail_set(f, null < 0 ? errno : EPERM, "open /dev/null");
+	for (int i = 0; i < 3; i++)
+		if (dup2(null, i) < 0)
+			return fail_set(f, errno, "place /dev/null");
+	return 0;
+}
+
+/* /dev/null is the guest's own. */
 int child_place_fds(const int *fds, int n, struct fail *f)
 {
-	int high[8], null;
+	int high[8], r;
 
 	for (int i = 0; i < n; i++) {
 		high[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 32);
 		if (high[i] < 0)
 			return fail_set(f, errno, "duplicate a descriptor");
 	}
-	null = open("/dev/null", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	struct stat st;
-	if (null < 0 || fstat(null, &st) < 0 || st.st_rdev != makedev(1, 3))
-		return fail_set(f, null < 0 ? errno : EPERM, "open /dev/null");
-	for (int i = 0; i < 3; i++)
-		if (dup2(null, i) < 0)
-			return fail_set(f, errno, "place /dev/null");
+	r = child_place_null(f);
+	if (r < 0)
+		return r;
 	for (int i = 0; i < n; i++)
 		if (dup2(high[i], 3 + i) < 0)
 			return fail_set(f, errno, "place a descriptor");

@@ -7,6 +7,8 @@
 
 /* Puts at most 8 `fds` at 3, 4, … and /dev/null at 0, 1, 2; the rest closes at exec. */
 int child_place_fds(const int *fds, int n, struct fail *f);
+/* Just /dev/null: nothing is read from, or written to, whatever the server was started with. */
+int child_place_null(struct fail *f);
 /* Executes the sealed program behind fd with an empty environment; returns only on failure. */
 int child_exec(
 	int fd, const char *name, const char *a, const char *b, const char *c, struct fail *f);

@@ -219,11 +219,13 @@ static const struct {
 	{ "prlimit64", rule_prlimit }, { "prctl", rule_prctl },
 	{ "fcntl", rule_fcntl } };
 
-/* A jail keeps its uid, which is the host's root. */
+/* A jail keeps its uid, which is the host's root: neither does it do anything to others, nor does it use up what root
+ * has so much of (watches, pending signals, pages in pipes), nor memory that is not in its own address space. */
 static const char *const never_in_jail[] = { "fork", "vfork", "clone", "execve", "execveat", "unshare", "chroot", "kill",
 	"tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_open", "pidfd_send_signal", "pidfd_getfd",
-	"ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "process_mrelease", "kcmp", "socket",
-	"socketpair", "shmget", "semget", "msgget", "mq_open" };
+	"ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "process_mrelease", "kcmp", "setpriority",
+	"ioprio_set", "socket", "socketpair", "shmget", "semget", "msgget", "mq_open", "inotify_init", "inotify_init1",
+	"epoll_create", "epoll_create1", "timer_create", "pipe", "pipe2", "memfd_create" };
 
 static bool is_never(const struct filter *p, const char *name)
 {

@@ -2,6 +2,7 @@
 #include "sandboxd/priv/jail.h"
 
 #include "common/sys/mem.h"
+#include "sandboxd/priv/child.h"
 
 #include <linux/capability.h>
 #include <sched.h>
@@ -15,8 +16,12 @@
 
 static void child(void (*run)(const void *arg, int out), const void *arg, int out)
 {
+	struct fail f = { 0 };
+
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-	run(arg, out);
+	/* The broker's terminal, and its process group: what is asked for "one's own" does not stop at a namespace. */
+	if (setsid() > 0 && child_place_null(&f) == 0)
+		run(arg, out);
 	_exit(1);
 }
 

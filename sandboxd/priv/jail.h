@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Jails: children that read what a guest or a stranger wrote, as the host's root (it owns what they make) with a few
  * capabilities. A uid alone may do much to others that have it: kill them, trace those that have no more rights,
- * lower their limits. So a jail is alone in a process namespace, and its filter starts, signals and traces nobody. */
+ * lower their limits; and the kernel counts for it as a whole what each user may have so and so much of. So a jail is alone in a
+ * process namespace and a session, and its filter starts, signals and traces nobody, and has nothing that is counted. */
 #ifndef SANDBOXD_PRIV_JAIL_H
 #define SANDBOXD_PRIV_JAIL_H
 

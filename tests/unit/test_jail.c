@@ -9,11 +9,17 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/inotify.h>
+#include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static pid_t victim; /* root's, and no jail */
@@ -27,6 +33,28 @@ static long its_group(void) { return getpgid(victim); }
 static long call(void) { return socket(AF_UNIX, SOCK_STREAM, 0); }
 static long run(void) { return execl("/bin/true", "true", (char *)NULL); }
 static long leave(void) { return unshare(CLONE_NEWUTS); }
+static long renice(void) { return setpriority(PRIO_PGRP, 0, 19); }
+static long watch(void) { return inotify_init1(IN_CLOEXEC); }
+static long poll_many(void) { return epoll_create1(EPOLL_CLOEXEC); }
+static long signal_later(void) { return timer_create(CLOCK_MONOTONIC, NULL, &(timer_t){ 0 }); }
+static long memory(void) { return memfd_create("memory", MFD_CLOEXEC); }
+static long pages(void) { return pipe((int[2]){ 0 }); }
+/* The number of a group whose first is not to be seen is 0. */
+static long our_group(void)
+{
+	errno = ESRCH;
+	return getpgid(0) == 0 && getsid(0) == 0 ? 0 : -1;
+}
+static long our_terminal(void)
+{
+	struct stat st;
+
+	errno = ENOTTY;
+	for (int i = 0; i < 3; i++)
+		if (fstat(i, &st) < 0 || st.st_rdev != makedev(1, 3))
+			return 0;
+	return -1;
+}
 static long start(void)
 {
 	pid_t pid = fork();
@@ -48,10 +76,18 @@ static const struct {
 	{ "a descriptor of one", open_it, EPERM, ESRCH },
 	{ "limits of one", its_limits, ESRCH, ESRCH },
 	{ "a look at one", its_group, ESRCH, ESRCH },
+	{ "the group of who started it", our_group, ESRCH, ESRCH },
+	{ "what he was started with", our_terminal, ENOTTY, ENOTTY },
+	{ "a group's priority", renice, EPERM, 0 },
 	{ "another process", start, EPERM, 0 },
 	{ "a socket", call, EPERM, 0 },
 	{ "a program", run, EPERM, 0 },
 	{ "a namespace", leave, EPERM, 0 },
+	{ "one of root's inotify instances", watch, EPERM, 0 },
+	{ "some of root's watches", poll_many, EPERM, 0 },
+	{ "one of root's pending signals", signal_later, EPERM, 0 },
+	{ "some of root's pages in pipes", pages, EPERM, 0 },
+	{ "memory without an address", memory, EPERM, 0 },
 };
 
 struct answer {
