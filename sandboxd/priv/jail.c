@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
@@ -105,4 +106,17 @@ int jail_drop(uint64_t caps, const struct jail_limit *most, size_t n, const stru
 		return fail_set(f, r, "drop capabilities");
 	r = filter_install(flt);
 	return r < 0 ? fail_set(f, r, "install the system call filter") : 0;
+}
+
+int jail_memory(off_t size)
+{
+	int fd = memfd_create("jail", MFD_CLOEXEC | MFD_ALLOW_SEALING), r;
+
+	if (fd < 0)
+		return -errno;
+	if (ftruncate(fd, size) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW) == 0)
+		return fd;
+	r = -errno;
+	close(fd);
+	return r;
 }

@@ -9,6 +9,7 @@
 #include "sandboxd/priv/filter.h"
 
 #include <sys/resource.h>
+#include <sys/types.h>
 
 struct jail_limit {
 	int what;
@@ -22,5 +23,7 @@ int jail_run(void (*run)(const void *arg, int out), const void *arg, struct fail
 	struct fail *f);
 /* In the jail, when all is opened that it will need. */
 int jail_drop(uint64_t caps, const struct jail_limit *most, size_t n, const struct filter *flt, struct fail *f);
+/* A file without a name, of zeros, for a jail to write to: nothing limits its memory but that it stays of that size. */
+int jail_memory(off_t size);
 
 #endif

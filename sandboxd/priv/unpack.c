@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -197,19 +196,17 @@ static int mark_opaque(int dir, const char *path, struct fail *f)
 
 static int mark_all_opaque(int dir, int list, struct fail *f)
 {
-	off_t size = lseek(list, 0, SEEK_END);
+	off_t size = lseek(list, 0, SEEK_HOLE);
 	int r = 0;
 
 	if (size <= 0)
 		return 0;
-	if (size > OPAQUE_LIST)
-		return fail_set(f, EFBIG, "opaque folders");
 	_cleanup_free_ char *names = calloc(1, (size_t)size + 1);
 	if (!names)
 		return fail_set(f, ENOMEM, "opaque folders");
 	if (pread(list, names, (size_t)size, 0) != (ssize_t)size)
 		return fail_set(f, EIO, "opaque folders");
-	for (const char *p = names; p < names + size && r == 0; p += strlen(p) + 1)
+	for (const char *p = names; p < names + size && *p && r == 0; p += strlen(p) + 1)
 		r = mark_opaque(dir, p, f);
 	return r;
 }
@@ -240,10 +237,10 @@ int unpack_import(
 	snprintf(j.dir, sizeof(j.dir), ".%s.tmp", job->name);
 	(void)tree_remove(env->layers, j.dir);
 	_cleanup_close_ int dir = dir_make(env->layers, j.dir, 0755);
-	_cleanup_close_ int opaque = memfd_create("opaque", MFD_CLOEXEC);
+	_cleanup_close_ int opaque = jail_memory(OPAQUE_LIST);
 	j.opaque = opaque;
 	if (dir < 0 || opaque < 0)
-		return fail_set(&ret->fail, dir < 0 ? -dir : errno, "make the layer's folder");
+		return fail_set(&ret->fail, dir < 0 ? dir : opaque, "make the layer's folder");
 	r = fill(&j, dir, ret);
 	fault_point("layer-unpacked");
 	if (r == 0 && renameat2(env->layers, j.dir, env->layers, job->name, RENAME_NOREPLACE) < 0)

@@ -22,7 +22,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#define ROOM 8192
+
 static pid_t victim; /* root's, and no jail */
+static int list;     /* what it may write to */
 
 static long signal_one(void) { return kill(victim, 0); }
 static long signal_all(void) { return kill(-1, 0); }
@@ -39,6 +42,8 @@ static long poll_many(void) { return epoll_create1(EPOLL_CLOEXEC); }
 static long signal_later(void) { return timer_create(CLOCK_MONOTONIC, NULL, &(timer_t){ 0 }); }
 static long memory(void) { return memfd_create("memory", MFD_CLOEXEC); }
 static long pages(void) { return pipe((int[2]){ 0 }); }
+static long a_longer_list(void) { return pwrite(list, "x", 1, ROOM); }
+static long a_larger_list(void) { return ftruncate(list, ROOM * 2); }
 /* The number of a group whose first is not to be seen is 0. */
 static long our_group(void)
 {
@@ -88,6 +93,8 @@ static const struct {
 	{ "one of root's pending signals", signal_later, EPERM, 0 },
 	{ "some of root's pages in pipes", pages, EPERM, 0 },
 	{ "memory without an address", memory, EPERM, 0 },
+	{ "memory behind its list", a_longer_list, EPERM, EPERM },
+	{ "memory for its list", a_larger_list, EPERM, EPERM },
 };
 
 struct answer {
@@ -147,9 +154,12 @@ static void a_jail_reaches_nobody(void **state)
 	if (geteuid() != 0)
 		skip();
 	victim = getpid();
+	list = jail_memory(ROOM);
+	assert_true(list > 0);
 	assert_int_equal(filter_compile(&filter, FILTER_JAIL, &f), 0);
 	in_a_jail(&(struct plan){ &filter }, jailed);
 	in_a_jail(&(struct plan){ NULL }, bare);
+	close(list);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
 		if (jailed[i] != rows[i].jailed || bare[i] != rows[i].bare)
 			fail_msg("%s: %d and %d, not %d and %d", rows[i].name, jailed[i], bare[i], rows[i].jailed,
