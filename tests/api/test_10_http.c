@@ -273,7 +273,7 @@ static void two_lengths_get_one_answer(void **state)
 		httpc_send(fd, requests[i]);
 		a = httpc_answer(fd);
 		assert_answer(&a, 400, "invalid_request");
-		assert_true(httpc_closed(fd, 3000));
+		assert_true(httpc_closed(fd, 10000));
 	}
 	assert_int_equal(sandboxes(*state), 0);
 }
@@ -298,7 +298,7 @@ static void no_continue_before_a_refusal(void **state)
 				    PUT_FILE, HOST, rows[i].auth, BYTES, rows[i].length));
 		a = httpc_answer(fd);
 		assert_int_equal(a.status, rows[i].status);
-		assert_true(httpc_closed(fd, 3000));
+		assert_true(httpc_closed(fd, 10000));
 	}
 }
 

@@ -224,7 +224,7 @@ static void an_unused_sandbox_ends_and_being_looked_at_is_no_use(void **state)
 	char *id = strdup(rig_sandbox(rig, "{\"idle_timeout_secs\":2}"));
 
 	(void)state;
-	rig_wait(has_ended, id, 8000); /* asks every few milliseconds */
+	rig_wait(has_ended, id, 30000); /* asks every few milliseconds */
 	assert_last_event(id, "sandbox.terminated", "idle");
 	free(id);
 }
@@ -241,7 +241,7 @@ static void a_running_process_holds_its_sandbox(void **state)
 		assert_false(has_ended(id));
 		usleep(100000);
 	}
-	rig_wait(has_ended, id, 8000);
+	rig_wait(has_ended, id, 30000);
 	assert_last_event(id, "sandbox.terminated", "idle");
 	free(id);
 }
@@ -283,7 +283,7 @@ static void a_busy_sandbox_ends_at_its_lifetime(void **state)
 	json_decref(o);
 	json_decref(rig_json(rig, "POST", rig_path("/v1/sandboxes/%s/processes", id),
 		"{\"argv\":[\"sleep\",\"600\"]}", 201));
-	rig_wait(has_ended, id, 8000);
+	rig_wait(has_ended, id, 30000);
 	assert_last_event(id, "sandbox.terminated", "lifetime");
 	o = rig_json(rig, "GET", rig_path("/v1/sandboxes/%s/processes/1", id), NULL, 200);
 	assert_string_equal(text(o, "state"), "exited");
@@ -419,7 +419,7 @@ static void a_sandbox_whose_shim_dies_has_failed(void **state)
 	json_decref(rig_json(rig, "POST", rig_path("/v1/sandboxes/%s/processes", id),
 		"{\"argv\":[\"sleep\",\"600\"]}", 201));
 	assert_int_equal(kill(shim_of(id), SIGKILL), 0);
-	rig_wait(has_ended, id, 8000);
+	rig_wait(has_ended, id, 30000);
 	assert_last_event(id, "sandbox.terminated", "failed");
 	delete(id);
 	delete(rig_sandbox(rig, "{\"name\":\"orphan\"}"));

@@ -146,7 +146,7 @@ static const char *sleeper(void)
 {
 	const char *id = rig_sandbox(rig, "{\"idle_timeout_secs\":1,\"idle_action\":\"suspend\"}");
 
-	rig_wait(is_asleep, (void *)(uintptr_t)id, 8000);
+	rig_wait(is_asleep, (void *)(uintptr_t)id, 30000);
 	return id;
 }
 
@@ -228,7 +228,7 @@ static void an_idle_one_that_cannot_sleep_goes_on(void **state)
 	assert_true(calls(true) >= before + 2);
 	assert_true(rig_in_state(rig, id, "running"));
 	set(&hand.fail[1], false);
-	rig_wait(is_asleep, (void *)(uintptr_t)id, 8000);
+	rig_wait(is_asleep, (void *)(uintptr_t)id, 30000);
 	rig_end(rig, id);
 }
 

