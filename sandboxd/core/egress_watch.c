@@ -233,7 +233,9 @@ static bool restart(struct egress *g)
 	bool needed = false;
 	int rc = -1;
 
-	pthread_mutex_lock(&g->turn);
+	/* One that is asked just now, and may take its time to answer, must not hold up the others. */
+	if (pthread_mutex_trylock(&g->turn) != 0)
+		return true;
 	pthread_mutex_lock(&s->lock);
 	needed = (s->state == SBX_RUNNING || s->state == SBX_SUSPENDED) &&
 		 (s->network.mode != NET_NONE || g->unsure);

@@ -7,6 +7,7 @@
 #include "common/sys/fd.h"
 #include "sandboxd/core/core_internal.h"
 #include "sandboxd/core/egress.h"
+#include "sandboxd/core/egress_internal.h"
 #include "sandboxd/core/strs.h"
 #include "sandboxd/egress/policy.h"
 
@@ -213,7 +214,7 @@ static int stop(void **state)
 	return 0;
 }
 
-static void wait_for(const unsigned *what, unsigned n)
+static bool reaches(const unsigned *what, unsigned n)
 {
 	struct timespec until = deadline_ms(20000);
 
@@ -222,7 +223,12 @@ static void wait_for(const unsigned *what, unsigned n)
 		;
 	bool enough = *what >= n;
 	pthread_mutex_unlock(&peer.lock);
-	assert_true(enough);
+	return enough;
+}
+
+static void wait_for(const unsigned *what, unsigned n)
+{
+	assert_true(reaches(what, n));
 }
 
 static void the_policy_arrives_as_it_is(void **state)
@@ -344,6 +350,30 @@ static void one_that_dies_is_started_again(void **state)
 	assert_true(policy_permits(&peer.policy, "b.test"));
 }
 
+/* A change may wait ten seconds for an answer. */
+static void one_that_is_asked_for_long_holds_up_no_other(void **state)
+{
+	struct sandbox *other = sandbox_new(core, "sbx_00000000000000bb");
+	struct err e = ERR_NULL;
+
+	(void)state;
+	other->run_dirfd = open(peer.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	other->state = SBX_RUNNING;
+	other->network.mode = NET_OPEN;
+	assert_int_equal(egress_begin(box, &e), 0);
+	assert_int_equal(egress_begin(other, &e), 0);
+	wait_for(&peer.connections, 2);
+	pthread_mutex_lock(&box->egress->turn);
+	egress_watch_fd(box->egress, -1);
+	egress_watch_fd(other->egress, -1);
+	bool came = reaches(&peer.connections, 3);
+	pthread_mutex_unlock(&box->egress->turn);
+	wait_for(&peer.connections, 4); /* and is asked again itself */
+	egress_close(other->egress);
+	sandbox_unref(other);
+	assert_true(came);
+}
+
 static void an_ended_sandbox_gets_no_other(void **state)
 {
 	const struct timespec moment = { .tv_nsec = 900000000 };
@@ -419,6 +449,7 @@ int main(void)
 		ROW(a_change_that_fails_changes_nothing),
 		ROW(what_a_failed_change_left_in_force_is_taken_back),
 		ROW(one_that_dies_is_started_again),
+		ROW(one_that_is_asked_for_long_holds_up_no_other),
 		ROW(an_ended_sandbox_gets_no_other),
 		ROW(nonsense_ends_the_connection_and_no_more),
 	};
