@@ -137,38 +137,45 @@ const char *link_inside(struct mount *m, const char *box, const char *target)
 
 #define NAP_MS 250 /* not longer is waited for the kernel to move a directory */
 
-#define CLIMB_MS 100
-
 /* A directory is about to be moved up. Who asks for a link from now on is told of one for its new place. */
 void link_settles(struct mount *m)
 {
-	if (now_ms() - atomic_load(&m->climbed_ms) > CLIMB_MS)
+	if (now_ms() - atomic_load(&m->climbed_ms) > LINK_CLIMB_MS)
 		return;
 	session_sleeps();
-	(void)poll(NULL, 0, CLIMB_MS);
+	(void)poll(NULL, 0, LINK_CLIMB_MS);
 }
 
-/* The kernel climbs from where it has the link, so a text that climbs is only told while that is where we have it.
- * ESTALE makes the kernel look everything up once more, and be told. */
-static int confined(struct req *q, struct inode *i, const char *target, char *out, size_t size)
+/* 1: right where we have it, and too much where the kernel may still have it, until *until_ms. */
+static int text_for(struct req *q, struct inode *i, const char *target, char *out, size_t size, uint64_t *until_ms)
 {
 	enum links_mode mode = q->m->opt.links;
-	uint64_t astray, now = now_ms();
 	bool climbs = mode != LINKS_EXACT && !is_tame(target, 0);
-	int depth;
+	struct climb c;
+	int rc;
 
 	if (climbs) /* before it is known how far */
-		atomic_store(&q->m->climbed_ms, now);
-	depth = link_depth(q->m, i, &astray);
-	if (!astray || !climbs)
-		return link_text(mode, depth, target, out, size);
-	if (astray > now + NAP_MS)
-		return refuse(q, ESTALE, "this link, or a directory above it, has been moved away");
-	session_sleeps();
-	(void)poll(NULL, 0, (int)(astray - now) + 1);
-	atomic_store(&q->m->climbed_ms, now_ms());
-	depth = link_depth(q->m, i, &astray);
-	return astray ? -ESTALE : link_text(mode, depth, target, out, size);
+		atomic_store(&q->m->climbed_ms, now_ms());
+	c = link_climb(q->m, i);
+	*until_ms = c.until_ms;
+	if (climbs && c.until_ms && c.depth < 0)
+		return 1;
+	rc = link_text(mode, c.depth, target, out, size);
+	return rc == 0 && climbs && c.until_ms && !is_tame(out, c.least) ? 1 : rc;
+}
+
+/* The kernel climbs from where it has the link, so a text that climbs out from there is only told when that is where
+ * we have it. ESTALE makes the kernel look everything up once more, and be told. */
+static int confined(struct req *q, struct inode *i, const char *target, char *out, size_t size)
+{
+	uint64_t until_ms, now = now_ms();
+	int rc = text_for(q, i, target, out, size, &until_ms);
+
+	if (rc == 1 && until_ms > now && until_ms <= now + NAP_MS) {
+		session_rests((int)(until_ms - now) + 1);
+		rc = text_for(q, i, target, out, size, &until_ms);
+	}
+	return rc == 1 ? refuse(q, ESTALE, "this link, or a directory above it, has been moved away") : rc;
 }
 
 void tree_readlink(struct req *q, struct inode *i)

@@ -406,8 +406,8 @@ static void entry_drop(struct inodes *t, struct inode *i)
 	inode_free(t, i);
 }
 
-/* Lock held. Frees it when nobody counts it, then the parents that only its names held. */
-static void inode_reap(struct inodes *t, struct inode *i)
+/* Then the parents that only its names held. */
+void inode_reap(struct inodes *t, struct inode *i)
 {
 	struct inode *todo[64];
 	size_t n = 0;
@@ -463,6 +463,8 @@ void inode_forget(struct mount *m, struct inode *i, uint64_t n)
 
 	pthread_mutex_lock(&t->lock);
 	i->nlookup = n < i->nlookup ? i->nlookup - n : 0;
+	if (!i->nlookup) /* then the kernel has it nowhere */
+		i->astray_ms = 0;
 	inode_reap(t, i);
 	pthread_mutex_unlock(&t->lock);
 	memory_relieve(m->pool);

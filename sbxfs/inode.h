@@ -58,8 +58,10 @@ struct inode {
 	struct link *links;         /* guest tree: names by which it was seen, newest first */
 	const struct inode *was_in; /* only compared: where its last name was, when another has that */
 	char *was_name;
-	uint64_t astray_ms;         /* until when the kernel may have it where no name of it is; LINK_ASTRAY: until it
-				       looks it up; 0: it has not */
+	uint64_t astray_ms;         /* until when the kernel may have it where it was; LINK_ASTRAY: until it looks it up */
+	int astray_depth;           /* path elements from the guest's root to that place, or to the highest of them */
+	pid_t told_pid;             /* who looked it up, when the kernel was told of its place last */
+	uint64_t up_ms;             /* until when who climbs from where it was may be on the way */
 	struct trust trust;         /* of the attributes */
 	struct dir_watch watch;
 
@@ -129,7 +131,9 @@ void inode_forget(struct mount *m, struct inode *i, uint64_t n);
  * and no other inode is that object. */
 bool inode_is(struct mount *m, struct inode *i, const struct tree_id *id, bool carry);
 
-/* Names of guest objects. 1: the kernel has the directory further down, and will move it up. */
+#define LINK_CLIMB_MS 100 /* from the text of a link to the end of the climb */
+
+/* Names of guest objects. 1: the kernel has the directory further down, or had a moment ago, and moves it up. */
 int link_add(struct mount *m, struct inode *parent, const char *name, struct inode *child);
 void link_remove(struct mount *m, struct inode *parent, const char *name);
 /* True: a directory moves up. */
@@ -143,12 +147,16 @@ struct inode *link_find(struct mount *m, struct inode *parent, const char *name)
 int link_path(struct mount *m, struct inode *i, const char *name, char *out, size_t size);
 /* The newest name, or the last that was; false: never had one. *ret_dir may be compared, not used. */
 bool link_last(struct mount *m, const struct inode *i, const struct inode **ret_dir, char out[256]);
-/* Path elements from the guest's root to the directory that holds `i`, the fewest that any of its
- * names gives; -1: unknown. The kernel counts from where it has seen the directory, and a shell may stand in one
- * that a guest has moved away: *ret_astray (may be NULL) says until when that may be elsewhere, 0: it is not. */
 #define LINK_ASTRAY UINT64_MAX
-int link_depth(struct mount *m, struct inode *i, uint64_t *ret_astray);
-/* The kernel is being told of a name of it, and moves a directory there. */
-void link_told(struct mount *m, struct inode *i);
+/* Path elements from the guest's root to the directory that holds `i`, the fewest that any of its names gives; -1:
+ * unknown. The kernel counts from where it has the directory, and a shell may stand in one that a guest has moved
+ * down: until `until_ms` (0: not at all) that may be `least` elements down only. */
+struct climb {
+	int depth, least;
+	uint64_t until_ms;
+};
+struct climb link_climb(struct mount *m, struct inode *i);
+/* The kernel is being told of that name of it, and moves a directory there, if it can. */
+void link_told(struct req *q, struct inode *dir, const char *name, struct inode *i);
 
 #endif

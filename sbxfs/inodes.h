@@ -29,6 +29,8 @@ struct inodes {
 
 /* Lock held. NULL: there is no such name. */
 struct link *link_at(struct inodes *t, const struct inode *parent, const char *name);
+/* Lock held: frees it when nobody counts it. */
+void inode_reap(struct inodes *t, struct inode *i);
 /* Lock held: takes a name out of both lists and frees it; the parent's reference stays with the
  * caller. */
 void link_drop(struct inodes *t, struct link *l);

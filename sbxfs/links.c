@@ -3,6 +3,7 @@
  * made from here, and how far a symbolic link may climb is counted here. */
 #include "sbxfs/inodes.h"
 #include "sbxfs/nodes.h"
+#include "sbxfs/session.h"
 #include "sbxfs/trust.h"
 
 #include <errno.h>
@@ -51,36 +52,66 @@ static bool is_top(const struct inode *i)
 	return (i->node->id == N_FS || i->node->id == N_SNAP_FS) && !i->is_tree;
 }
 
-/* Lock held. What goes astray on the way up is added to *astray. */
-static int depth_up(const struct inode *i, int *steps, int limit, uint64_t *astray)
+/* Path elements from the guest's root to an object: by its names, and where the kernel may have it. -1: unknown. */
+struct way {
+	int named, least;
+};
+
+static int fewer(int a, int b)
 {
-	int best = -1;
-
-	if (is_top(i))
-		return 0;
-	if (limit <= 0)
-		return -1;
-	if (*astray < i->astray_ms)
-		*astray = i->astray_ms;
-	for (const struct link *l = i->links; l; l = l->next) {
-		int d;
-
-		if (--*steps < 0)
-			return -1;
-		d = depth_up(l->parent, steps, limit - 1, astray);
-		if (d >= 0 && (best < 0 || d + 1 < best))
-			best = d + 1;
-	}
-	return best;
+	return a < 0 || (b >= 0 && b < a) ? b : a;
 }
 
-static int depth_of(const struct inode *i, uint64_t *astray)
+static int one_more(int depth)
 {
-	int steps = STEPS_MAX, d = depth_up(i, &steps, DEPTH_MAX, astray);
+	return depth < 0 ? depth : depth + 1;
+}
 
-	if (steps < 0)
-		return -1;
-	return d > 0 ? d - 1 : d;
+struct search {
+	uint64_t now, until_ms;
+	int steps, above;
+};
+
+static const struct way unknown = { -1, -1 };
+
+/* Lock held, in these. */
+static struct way way_up(struct search *s, const struct inode *i)
+{
+	struct way w = unknown;
+
+	if (is_top(i))
+		return (struct way){ 0, 0 };
+	if (s->above++ == DEPTH_MAX)
+		s->steps = 0;
+	for (const struct link *l = i->links; l && --s->steps >= 0; l = l->next) {
+		struct way up = way_up(s, l->parent);
+
+		w.named = fewer(w.named, one_more(up.named));
+		w.least = fewer(w.least, one_more(up.least));
+	}
+	s->above--;
+	if (i->astray_ms > s->now) {
+		w.least = fewer(w.least, i->astray_depth);
+		if (s->until_ms < i->astray_ms)
+			s->until_ms = i->astray_ms;
+	}
+	return w;
+}
+
+static struct way search_way(struct search *s, const struct inode *i)
+{
+	struct way w;
+
+	*s = (struct search){ .now = now_ms(), .steps = STEPS_MAX };
+	w = way_up(s, i);
+	return s->steps < 0 ? unknown : w;
+}
+
+static struct way way_of(const struct inode *i)
+{
+	struct search s;
+
+	return search_way(&s, i);
 }
 
 static void drop_with_ref(struct inodes *t, struct link *l)
@@ -103,30 +134,26 @@ static mode_t kind_of(struct inode *i)
 	return mode;
 }
 
+/* Until then the kernel may have it where it was. */
+static void goes_astray(struct inode *i, struct way was, uint64_t until_ms)
+{
+	if (i->astray_ms < until_ms)
+		i->astray_ms = until_ms;
+	i->astray_depth = was.least < 0 ? 0 : was.least;
+}
+
 /* Drops a name that the kernel itself did not take away: who stands in the directory is still where it was, and
  * so is who has just looked up a link there. Until `until_ms` the kernel may use a link by that name. */
 static void drop_behind(struct inodes *t, struct link *l, uint64_t until_ms)
 {
 	struct inode *i = l->child;
-	uint64_t none = 0, at = 0;
 	mode_t kind = i->is_tree && i->nlookup ? kind_of(i) : 0;
-	int before = S_ISLNK(kind) ? depth_of(i, &none) : 0, after;
 
-	drop_with_ref(t, l);
 	if (S_ISDIR(kind))
-		at = LINK_ASTRAY;
-	else if (S_ISLNK(kind) && ((after = depth_of(i, &none)) > before || after < 0))
-		at = until_ms + ASTRAY_MS;
-	if (i->astray_ms < at)
-		i->astray_ms = at;
-}
-
-void link_told(struct mount *m, struct inode *i)
-{
-	pthread_mutex_lock(&m->inodes->lock);
-	if (i->astray_ms == LINK_ASTRAY)
-		i->astray_ms = now_ms() + TOLD_MS;
-	pthread_mutex_unlock(&m->inodes->lock);
+		goes_astray(i, way_of(i), LINK_ASTRAY);
+	else if (S_ISLNK(kind))
+		goes_astray(i, way_of(i), until_ms + ASTRAY_MS);
+	drop_with_ref(t, l);
 }
 
 /* How long the kernel may still believe a name. */
@@ -139,21 +166,51 @@ static uint64_t believed_until(const struct mount *m, const struct link *l)
 	return l->trust.believed_ms > now ? l->trust.believed_ms : now;
 }
 
+/* One of its names more than is remembered, or one that it has lost. The parent may go with it. */
+static void give_up(struct inodes *t, struct link *l)
+{
+	struct inode *parent = l->parent;
+
+	/* Nobody would tell of it any more. */
+	if (l->trust.believed_ms > now_ms())
+		notify_entry(t->m, inode_nodeid(t->m, parent), l->name);
+	drop_behind(t, l, believed_until(t->m, l));
+	inode_reap(t, parent);
+}
+
 static void trim(struct inodes *t, struct inode *child)
 {
 	unsigned n = 0;
 
-	for (struct link *l = child->links; l; l = l->next) {
-		if (++n <= LINKS_MAX)
-			continue;
-		if (l->parent->refs > 1 || l->parent->nlookup) {
-			/* Nobody would tell of it any more. */
-			if (l->trust.believed_ms > now_ms())
-				notify_entry(t->m, inode_nodeid(t->m, l->parent), l->name);
-			drop_behind(t, l, believed_until(t->m, l));
+	for (struct link *l = child->links; l; l = l->next)
+		if (++n > LINKS_MAX) {
+			give_up(t, l);
 			return;
 		}
+}
+
+/* A directory has one name, and the kernel one place for it. It does not move it while somebody else is at work in the
+ * directory where it was, or moves something, and then who asked is told that it is stale and asks once more. */
+void link_told(struct req *q, struct inode *dir, const char *name, struct inode *i)
+{
+	struct inodes *t = q->m->inodes;
+	struct link *next;
+	bool known;
+
+	if (!i->is_tree)
+		return;
+	pthread_mutex_lock(&t->lock);
+	known = i->nlookup && S_ISDIR(kind_of(i));
+	for (struct link *l = known ? i->links : NULL; l; l = next) {
+		next = l->next;
+		if (l->parent != dir || strcmp(l->name, name))
+			give_up(t, l);
 	}
+	if (known && (i->astray_ms == LINK_ASTRAY || (i->astray_ms > now_ms() && i->told_pid == q->pid))) {
+		i->astray_ms = session_is_calm(q->m) ? now_ms() + TOLD_MS : LINK_ASTRAY;
+		i->told_pid = q->pid;
+	}
+	pthread_mutex_unlock(&t->lock);
 }
 
 /* The name is another's now; who was about to open it by that name still says so. */
@@ -237,17 +294,19 @@ static int add_locked(struct inodes *t, struct inode *parent, const char *name, 
 int link_add(struct mount *m, struct inode *parent, const char *name, struct inode *child)
 {
 	struct inodes *t = m->inodes;
-	int rc, before = 0;
-	uint64_t none = 0;
+	uint64_t now = now_ms();
+	int rc, before, after;
 	bool known;
 
 	pthread_mutex_lock(&t->lock);
 	known = child->is_tree && child->nlookup && S_ISDIR(kind_of(child));
-	if (known)
-		before = depth_of(child, &none);
+	before = known ? way_of(child).named : 0;
 	rc = add_locked(t, parent, name, child);
+	after = known ? way_of(child).named : 0;
+	if (rc == 0 && known && (before < 0 || after < before))
+		child->up_ms = now + LINK_CLIMB_MS;
 	if (rc == 0 && known)
-		rc = before < 0 || depth_of(child, &none) < before;
+		rc = child->up_ms > now;
 	pthread_mutex_unlock(&t->lock);
 	return rc;
 }
@@ -272,11 +331,16 @@ static void move_belief(struct inodes *t, struct inode *dir, const char *name, u
 		l->trust.believed_ms = believed_ms;
 }
 
-static int depth_of_dir(struct inode *i)
+/* The kernel moves it, once it has our answer. */
+static void follows_down(struct inode *i, struct way was)
 {
-	uint64_t none = 0;
+	if (i && i->nlookup && way_of(i).named > was.named)
+		goes_astray(i, was, now_ms() + TOLD_MS);
+}
 
-	return i && i->is_tree && S_ISDIR(kind_of(i)) ? depth_of(i, &none) : -1;
+static bool is_up(const struct inode *i, bool is_dir, struct way was)
+{
+	return is_dir && way_of(i).named < was.named;
 }
 
 bool link_rename(struct mount *m, struct inode *p1, const char *n1, struct inode *p2, const char *n2,
@@ -285,17 +349,17 @@ bool link_rename(struct mount *m, struct inode *p1, const char *n1, struct inode
 	struct inodes *t = m->inodes;
 	struct link *a, *b;
 	struct inode *ca, *cb;
+	struct way wa, wb;
 	uint64_t a_ms, b_ms;
-	int a_depth, b_depth;
 	bool up;
 
 	pthread_mutex_lock(&t->lock);
 	a = link_at(t, p1, n1);
 	b = link_at(t, p2, n2);
-	ca = a ? a->child : NULL;
-	cb = b ? b->child : NULL;
-	a_depth = p1 == p2 ? -1 : depth_of_dir(ca);
-	b_depth = p1 == p2 || !exchange ? -1 : depth_of_dir(cb);
+	ca = a && a->child->is_tree ? a->child : NULL;
+	cb = b && b->child->is_tree && exchange ? b->child : NULL;
+	wa = ca ? way_of(ca) : unknown;
+	wb = cb ? way_of(cb) : unknown;
 	a_ms = a ? a->trust.believed_ms : 0;
 	b_ms = b ? b->trust.believed_ms : 0;
 	if (a)
@@ -304,12 +368,14 @@ bool link_rename(struct mount *m, struct inode *p1, const char *n1, struct inode
 		drop_with_ref(t, b);
 	if (ca)
 		(void)add_locked(t, p2, n2, ca);
-	if (exchange && cb)
+	if (cb)
 		(void)add_locked(t, p1, n1, cb);
 	move_belief(t, p2, n2, a_ms);
 	if (exchange)
 		move_belief(t, p1, n1, b_ms);
-	up = depth_of_dir(ca) < a_depth || depth_of_dir(cb) < b_depth;
+	follows_down(ca, wa);
+	follows_down(cb, wb);
+	up = is_up(ca, ca && S_ISDIR(kind_of(ca)), wa) || is_up(cb, cb && S_ISDIR(kind_of(cb)), wb);
 	pthread_mutex_unlock(&t->lock);
 	return up;
 }
@@ -380,15 +446,20 @@ int link_path(struct mount *m, struct inode *i, const char *name, char *out, siz
 	return 0;
 }
 
-int link_depth(struct mount *m, struct inode *i, uint64_t *ret_astray)
+static int holder(int depth)
 {
-	uint64_t astray = 0;
-	int d;
+	return depth > 0 ? depth - 1 : depth;
+}
+
+struct climb link_climb(struct mount *m, struct inode *i)
+{
+	struct search s;
+	struct way w;
+	bool astray;
 
 	pthread_mutex_lock(&m->inodes->lock);
-	d = depth_of(i, &astray);
+	w = search_way(&s, i);
 	pthread_mutex_unlock(&m->inodes->lock);
-	if (ret_astray)
-		*ret_astray = astray > now_ms() ? astray : 0;
-	return d;
+	astray = w.least < w.named || w.named < 0;
+	return (struct climb){ holder(w.named), holder(w.least), astray ? s.until_ms : 0 };
 }

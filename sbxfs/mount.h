@@ -116,6 +116,7 @@ struct mount {
 	} own;
 	/* Pieces of 1 MiB that read-ahead and late writes hold, at most CHUNKS_MAX. */
 	atomic_uint chunks;
+	atomic_uint changes; /* of names around the guests' trees, under way */
 	atomic_uint_fast64_t climbed_ms; /* when somebody was told last of a link that climbs */
 	/* How long a question about a name takes, smoothed. */
 	atomic_uint_fast64_t ask_us;

@@ -151,6 +151,19 @@ void session_looks(void)
 		session_sleeps();
 }
 
+void session_rests(int ms)
+{
+	session_sleeps();
+	atomic_fetch_sub(&working, 1);
+	(void)poll(NULL, 0, ms);
+	atomic_fetch_add(&working, 1);
+}
+
+bool session_is_calm(struct mount *m)
+{
+	return atomic_load(&working) <= 1 && !atomic_load(&m->changes);
+}
+
 /* Until there seems to be a request, or it is time to sleep. While another thread is at work on one, it and who
  * answers it need the processors. */
 static void look_out(int fd, struct spin *s)

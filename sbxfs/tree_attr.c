@@ -83,7 +83,7 @@ void tree_shown(struct req *q, struct inode *i, struct tree_attr *a)
 	char text[GUEST_PATH_MAX * 2];
 
 	/* lstat tells the length of what readlink gives. */
-	if (a->target && link_text(q->m->opt.links, link_depth(q->m, i, NULL), a->target, text,
+	if (a->target && link_text(q->m->opt.links, link_climb(q->m, i).depth, a->target, text,
 				 sizeof(text)) == 0)
 		a->st.st_size = (off_t)strlen(text);
 	pthread_mutex_lock(&i->tree_lock);
@@ -208,7 +208,7 @@ int tree_inode(struct req *q, struct inode *dir, const char *name, struct tree_a
 		inode_unref(q->m, *ret);
 		return rc;
 	}
-	if (rc > 0)
+	if (rc > 0 && q->fr) /* who is answered; what is fetched ahead moves nothing */
 		link_settles(q->m);
 	if (atomic_load(&(*ret)->nfiles))
 		a->at_ms = 1; /* it may have been written to since this was asked for */
@@ -234,7 +234,7 @@ static void reply_for(struct req *q, struct inode *dir, const char *name, struct
 		return;
 	}
 	trust_entry(q, dir, name, i, a, &e);
-	link_told(q->m, i);
+	link_told(q, dir, name, i);
 	reply_entry(q, i, &e);
 }
 
@@ -304,6 +304,7 @@ static bool lookup_watched(struct req *q, struct inode *dir, const char *name)
 	} else if (l && !f && (secs = trust_absent(q, dir, &l->stamp)) > 0) {
 		atomic_fetch_add(&q->m->stats.cache_hits, 1);
 		atomic_fetch_add(&l->hits, 1);
+		link_remove(q->m, dir, name);
 		reply_absent(q, secs);
 		done = true;
 	}
@@ -364,7 +365,7 @@ static bool lookup_known(struct req *q, struct inode *dir, const char *name)
 		/* Where a watch stands, one more question is the last one for long. */
 		if ((named && (dir_too || e.attr_timeout >= TRUST_SECS)) ||
 			(dir_too && !trust_wanted(q, dir, false))) {
-			link_told(q->m, i);
+			link_told(q, dir, name, i);
 			reply_entry(q, i, &e);
 			return true;
 		}

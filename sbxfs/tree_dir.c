@@ -102,6 +102,7 @@ static bool put_plus(struct req *q, struct inode *dir, const struct listing *l, 
 	if (tree_inode(q, dir, d->name, &a, TREE_LISTED_SECS, &i, &e) < 0)
 		return put_plain(q, d->name, &d->st, n, b, true);
 	trust_entry(q, dir, d->name, i, &a, &e);
+	link_told(q, dir, d->name, i);
 	e.ino = inode_nodeid(q->m, i);
 	e.generation = i->generation;
 	inode_looked(q->m, i);

@@ -84,6 +84,7 @@ static void do_change(void *arg)
 	else
 		created(&w->q, i, &e, &w->fi);
 	atomic_fetch_sub(&w->q.m->stats.parked, 1);
+	atomic_fetch_sub(&w->q.m->changes, 1);
 	free(w->name);
 	free(w->to_name);
 	free(w);
@@ -107,9 +108,12 @@ void virtual_change(struct req *q, enum change what, struct inode *dir, const ch
 		if (fi)
 			w->fi = *fi;
 		atomic_fetch_add(&q->m->stats.parked, 1);
+		atomic_fetch_add(&q->m->changes, 1);
 		rc = w->name && (w->to_name || !to_name) ? pool_run(q->m->pool, do_change, w) : -ENOMEM;
-		if (rc < 0)
+		if (rc < 0) {
 			atomic_fetch_sub(&q->m->stats.parked, 1);
+			atomic_fetch_sub(&q->m->changes, 1);
+		}
 	}
 	if (rc == 0)
 		return;

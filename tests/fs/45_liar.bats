@@ -128,6 +128,39 @@ names() { python3 -c 'import os, sys; print(sorted(os.listdir(sys.argv[1].encode
 	healed
 }
 
+@test "a folder that the kernel cannot move, since somebody is at work above it: its links lead nowhere outside" {
+	local deep=d/1/2/3/4/5/6/7/8
+	third timeout=20
+	R=$T/m3/box/fs/sandbox/home
+	echo here >"$T/word"
+	refused "No such file" cat "$R/$deep/none"
+	cd "$R/c"
+	refused "No such file" cat l
+	mkdir "$R/x" 2>/dev/null 3>&- & # the kernel keeps the folder for it
+	p=$!
+	echo $p >"$T/heldpid"
+	fs_wait test -e "$T/word.x"
+	rm -f "$T/word.c"
+	echo there >"$T/word"
+	(while [ ! -e "$T/word.c" ]; do stat "$R/c"; sleep 0.05; done) >/dev/null 2>&1 3>&- & # so that it is asked for
+	fs_wait test -e "$T/word.c"
+	for _ in 1 2 3 4 5; do
+		refused "Stale file handle" cat "$R/$deep/c/l"
+		[[ $(cat l 2>&1) != *secret* ]]
+		sleep 0.1
+	done
+	kill -0 $p # it is held all the while
+	kill $p
+	wait $p $! || true
+	rm "$T/heldpid" "$T"/word.[xc]
+	# Now it is free.
+	refused "No such file" cat "$R/$deep/c/l"
+	refused "No such file" cat l
+	cd "$T/host"
+	fusermount3 -u "$T/m3"
+	healed
+}
+
 @test "names that no directory can hold are left out, all others are shown" {
 	lie names
 	same "$(names "$LH")" "[b'\\x01\\x1b[31m\\x7f', b'new\\nline', b'$(printf 'n%.0s' $(seq 255))', b'\\xff\\xfebad']"

@@ -17,7 +17,7 @@ with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../common
 STAT, LIST, OPEN, READ, WRITE, CLOSE, HELLO, WATCH, INVAL_OP, GRANT, MKDIR = (
     1 + OPS.index(o) for o in "STAT LIST OPEN READ WRITE CLOSE HELLO WATCH INVAL GRANT MKDIR".split())
 END, ALL, NAME = 1, 16, 1
-ENOENT, ESTALE_E = -2, -1004
+ENOENT, ENOSPC, ESTALE_E = -2, -28, -1004
 
 
 def word():
@@ -102,6 +102,18 @@ LISTS = {
               (b"none", stat.S_IFLNK | 0o777, 111, b"")],
 }
 
+DEEP = b"/sandbox/home/d/1/2/3/4/5/6/7/8"
+
+
+def moving(w, path):
+    """A folder with a link in it, `here` below the home directory and `there` far below it."""
+    at = (DEEP if w == "there" else HOME) + b"/c"
+    if path in (at, at + b"/l"):
+        return (DIR, 30, b"") if path == at else LISTS["links"][0][1:]
+    if DEEP.startswith(path + b"/") or path == DEEP:
+        return DIR, 10 + path.count(b"/"), b""
+    return TREE[path] + (b"",) if path in TREE else None
+
 
 class Liar:
     def __init__(self, sock):
@@ -183,6 +195,8 @@ class Liar:
         base = path.rsplit(b"/", 1)
         while w == "loop" and len(base) == 2 and base[1] in (b"self", b"up", b"top"):
             return DIR, {b"self": 4, b"up": 3, b"top": 2}[base[1]], b""
+        if w in ("here", "there"):
+            return moving(w, path)
         if w == "part" and path.startswith(HOME + b"/") and path not in TREE:
             return FILE, 50, b""
         return TREE[path] + (b"",) if path in TREE else None
@@ -229,6 +243,14 @@ class Liar:
             return False
         if w == "nosy" and op == MKDIR:  # the kernel keeps the folder for as long, and is told of names in it
             self.push(*((n, NAME, b"n%d" % n) for n in range(self.count + 1)))
+            return True
+        if w in ("here", "there") and (op == MKDIR or path == HOME + b"/c"):
+            with open(sys.argv[3] + os.fsdecode(path[-2:]).replace("/", "."), "w"):
+                pass
+        if w in ("here", "there") and op == MKDIR:
+            return True
+        if w in ("here", "there") and op == WATCH:
+            self.answer(op, tag, ENOSPC)
             return True
         if w == "stuck" and op == WRITE and q["offset"]:
             return True

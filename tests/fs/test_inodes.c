@@ -249,10 +249,24 @@ static void unseen(struct inode *i)
 /* How far a link may climb, 100 where that is not certain: then the kernel may have it further up. */
 static int may_climb(struct inode *i)
 {
-	uint64_t astray;
-	int depth = link_depth(&tall, i, &astray);
+	struct climb c = link_climb(&tall, i);
 
-	return astray ? 100 : depth;
+	return c.until_ms ? 100 : c.depth;
+}
+
+static void told(struct inode *dir, const char *name, struct inode *i, pid_t pid)
+{
+	struct req q = { .m = &tall, .pid = pid };
+
+	link_told(&q, dir, name, i);
+}
+
+static void settled(struct inode *i, int depth)
+{
+	assert_true(i->astray_ms != LINK_ASTRAY);
+	while (may_climb(i) == 100)
+		usleep(10000);
+	assert_int_equal(may_climb(i), depth);
 }
 
 /* A shell stands in it; a name further down that the kernel was not told of moves nobody. */
@@ -260,7 +274,6 @@ static void a_directory_that_was_moved_away_is_where_it_was_until_the_kernel_loo
 {
 	struct inode *dir = seen(S_IFDIR | 0755, level[0], "d");
 	struct inode *l = object(&tall, 200);
-	uint64_t astray;
 
 	(void)state;
 	assert_int_equal(link_add(&tall, dir, "l", l), 0);
@@ -268,15 +281,61 @@ static void a_directory_that_was_moved_away_is_where_it_was_until_the_kernel_loo
 	link_remove(&tall, level[0], "d");
 	assert_int_equal(link_add(&tall, level[3], "d", dir), 1);
 	assert_int_equal(may_climb(l), 100);
-	link_told(&tall, dir);
-	(void)link_depth(&tall, l, &astray);
-	assert_true(astray != LINK_ASTRAY);
-	do
-		usleep(10000);
-	while (may_climb(l) == 100);
+	assert_int_equal(link_climb(&tall, l).least, 1);
+	told(level[3], "d", dir, 1);
+	settled(dir, 3);
 	assert_int_equal(may_climb(l), 4);
 	inode_unref(&tall, l);
 	unseen(dir);
+}
+
+static void a_directory_that_was_moved_as_deep_as_it_was_is_no_deeper(void **state)
+{
+	struct inode *dir = seen(S_IFDIR | 0755, level[1], "d");
+
+	(void)state;
+	link_remove(&tall, level[1], "d");
+	(void)link_add(&tall, level[1], "e", dir);
+	assert_int_equal(may_climb(dir), 1);
+	unseen(dir);
+}
+
+/* Nobody has asked for the old name since. */
+static void a_directory_has_the_name_alone_that_the_kernel_was_told_last(void **state)
+{
+	struct inode *dir = seen(S_IFDIR | 0755, level[0], "d");
+
+	(void)state;
+	assert_int_equal(link_add(&tall, level[3], "e", dir), 0);
+	assert_int_equal(may_climb(dir), 0);
+	told(level[3], "e", dir, 1);
+	assert_null(link_find(&tall, level[0], "d"));
+	settled(dir, 3);
+	unseen(dir);
+}
+
+/* Then the kernel may be unable to move it; who has looked it up hears of that, and looks once more. */
+static void a_directory_of_which_the_kernel_is_told_beside_another_request_may_be_where_it_was(void **state)
+{
+	struct inode *dir = seen(S_IFDIR | 0755, level[0], "d");
+
+	(void)state;
+	assert_int_equal(link_add(&tall, level[3], "e", dir), 0);
+	tall.changes = 1;
+	told(level[3], "e", dir, 1);
+	assert_true(dir->astray_ms == LINK_ASTRAY);
+	tall.changes = 0;
+	told(level[3], "e", dir, 1);
+	assert_true(dir->astray_ms != LINK_ASTRAY);
+	dir->astray_ms = now_ms() + 60000;
+	tall.changes = 1;
+	told(level[3], "e", dir, 2);
+	assert_true(dir->astray_ms != LINK_ASTRAY);
+	told(level[3], "e", dir, 1);
+	assert_true(dir->astray_ms == LINK_ASTRAY);
+	inode_forget(&tall, dir, 1);
+	assert_int_equal(may_climb(dir), 3);
+	inode_unref(&tall, dir);
 }
 
 /* Who was told of a link in it is still to climb from there. */
@@ -288,19 +347,23 @@ static void a_directory_that_is_found_further_up_is_one_that_the_kernel_will_mov
 	assert_int_equal(link_add(&tall, level[2], "d", dir), 0);
 	assert_int_equal(link_add(&tall, level[3], "e", dir), 0);
 	assert_int_equal(link_add(&tall, level[1], "f", dir), 1);
+	dir->up_ms = now_ms() + 60000; /* what was fetched ahead has found it, and now the kernel hears of it */
+	assert_int_equal(link_add(&tall, level[1], "f", dir), 1);
+	dir->up_ms = 0;
 	assert_int_equal(link_add(&tall, level[1], "g", dir), 0);
 	assert_int_equal(link_add(&tall, level[0], "f", file), 0);
 	inode_unref(&tall, file);
 	unseen(dir);
 }
 
-static void a_directory_that_the_kernel_moves_itself_is_there_at_once(void **state)
+static void a_directory_that_the_kernel_moves_itself_is_there_in_a_moment(void **state)
 {
 	struct inode *dir = seen(S_IFDIR | 0755, level[0], "d");
 
 	(void)state;
 	assert_false(link_rename(&tall, level[0], "d", level[2], "e", false));
-	assert_int_equal(may_climb(dir), 2);
+	assert_true(dir->astray_ms > 0);
+	settled(dir, 2);
 	assert_false(link_rename(&tall, level[2], "e", level[2], "f", false));
 	assert_true(link_rename(&tall, level[2], "f", level[1], "f", false));
 	unseen(dir);
@@ -344,7 +407,10 @@ int main(void)
 		cmocka_unit_test(whoever_chooses_numbers_does_not_choose_lists),
 		TALL(a_directory_that_was_moved_away_is_where_it_was_until_the_kernel_looks_it_up),
 		TALL(a_directory_that_is_found_further_up_is_one_that_the_kernel_will_move_up),
-		TALL(a_directory_that_the_kernel_moves_itself_is_there_at_once),
+		TALL(a_directory_that_was_moved_as_deep_as_it_was_is_no_deeper),
+		TALL(a_directory_has_the_name_alone_that_the_kernel_was_told_last),
+		TALL(a_directory_of_which_the_kernel_is_told_beside_another_request_may_be_where_it_was),
+		TALL(a_directory_that_the_kernel_moves_itself_is_there_in_a_moment),
 		TALL(a_link_with_more_names_than_are_remembered_climbs_by_none_that_is_further_down),
 		TALL(a_link_that_lost_a_name_where_it_has_another_climbs_as_before),
 	};
