@@ -96,7 +96,7 @@ static void secrets_stay_where_they_belong(void **state)
 	}
 	assert_string_equal(open_file, "");
 	json_decref(rig_json(r, "DELETE", rig_path("/v1/sandboxes/%s", id), NULL, 204));
-	for (int i = 0; i < 500; i++) {
+	for (int i = 0; i < 3000; i++) {
 		look(r, X);
 		if (!*found)
 			break;

@@ -142,11 +142,19 @@ static int answer_of(struct asked *a)
 
 #define TRUE_RUN "{\"argv\":[\"true\"]}"
 
+/* It has slept enough: from here on it sleeps only when it is told to. */
+static void no_more_naps(const char *id)
+{
+	json_decref(rig_json(rig, "PATCH", rig_path("/v1/sandboxes/%s", id),
+		"{\"idle_timeout_secs\":1000}", 200));
+}
+
 static const char *sleeper(void)
 {
 	const char *id = rig_sandbox(rig, "{\"idle_timeout_secs\":1,\"idle_action\":\"suspend\"}");
 
 	rig_wait(is_asleep, (void *)(uintptr_t)id, 30000);
+	no_more_naps(id);
 	return id;
 }
 
@@ -186,7 +194,7 @@ static void a_resume_that_fails_is_the_answer_of_all_who_wait(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(a); i++)
 		ask(&a[i], "POST", id, "/run", TRUE_RUN);
 	await_call(false);
-	rig_pause(150);
+	rig_pause(500);
 	set(&hand.hold[0], false);
 	for (size_t i = 0; i < ARRAY_LEN(a); i++)
 		assert_int_equal(answer_of(&a[i]), 503);
@@ -223,7 +231,7 @@ static void an_idle_one_that_cannot_sleep_goes_on(void **state)
 	(void)state;
 	set(&hand.fail[1], true);
 	id = rig_sandbox(rig, "{\"idle_timeout_secs\":1,\"idle_action\":\"suspend\"}");
-	for (int i = 0; i < 400 && calls(true) < before + 2; i++)
+	for (int i = 0; i < 1500 && calls(true) < before + 2; i++)
 		rig_pause(20);
 	assert_true(calls(true) >= before + 2);
 	assert_true(rig_in_state(rig, id, "running"));
@@ -272,6 +280,7 @@ static void who_comes_while_it_dozes_off_wakes_it(void **state)
 	set(&hand.hold[1], true);
 	id = rig_sandbox(rig, "{\"idle_timeout_secs\":1,\"idle_action\":\"suspend\"}");
 	await_call(true);
+	no_more_naps(id);
 	ask(&a, "POST", id, "/run", TRUE_RUN);
 	rig_pause(50);
 	set(&hand.hold[1], false);

@@ -109,7 +109,7 @@ static void a_lifetime_goes_on_while_the_server_is_away(void **state)
 	rig_stop(r);
 	usleep(1200000);
 	rig_start(r);
-	for (int i = 0; i < 300; i++) {
+	for (int i = 0; i < 3000; i++) {
 		json_t *o = get(r, id);
 		bool over = !strcmp(text(o, "state"), "terminated");
 		json_decref(o);
@@ -198,7 +198,7 @@ static void nothing_is_left_in_the_run_folder(void **state)
 		json_decref(rig_json(r, "DELETE",
 			rig_path("/v1/sandboxes/%s", rig_sandbox(r, NULL)), NULL, 204));
 	/* nobody waits for folders */
-	for (int i = 0; i < 500 && run_folders(r) > 0; i++)
+	for (int i = 0; i < 3000 && run_folders(r) > 0; i++)
 		usleep(10000);
 	assert_int_equal(run_folders(r), 0);
 	rig_sandbox(r, NULL);
@@ -235,7 +235,7 @@ static void what_cannot_be_taken_back_does_not_run_on(void **state)
 	rig_start(r);
 	assert_state(r, id, "terminated");
 	for (int i = 0; i < 3; i++)
-		for (int n = 0; n < 500 && lives(&pid[i]); n++)
+		for (int n = 0; n < 3000 && lives(&pid[i]); n++)
 			usleep(10000);
 	assert_false(lives(&pid[0]) || lives(&pid[1]) || lives(&pid[2]));
 	free(id);

@@ -174,7 +174,7 @@ static void values_are_wiped_from_the_files_when_a_sandbox_ends(void **state)
 	put(st, "sbx_1", 1, "{\"K\":\"zq7secret\"}");
 	assert_true(files_hold(*state, "zq7secret"));
 	put(st, "sbx_1", 3, NULL);
-	for (int i = 0; i < 500 && files_hold(*state, "zq7secret"); i++)
+	for (int i = 0; i < 3000 && files_hold(*state, "zq7secret"); i++)
 		usleep(10000);
 	assert_false(files_hold(*state, "zq7secret"));
 	store_close(st);
@@ -210,7 +210,7 @@ static void a_log_that_has_become_long_is_settled(void **state)
 
 	for (int i = 0; i < 600; i++)
 		put(st, "sbx_1", 1, "{\"K\":\"zq8secret\"}");
-	for (int i = 0; i < 500 && log_size(*state) != size; i++)
+	for (int i = 0; i < 3000 && log_size(*state) != size; i++)
 		usleep(10000);
 	assert_int_equal(log_size(*state), size);
 	put(st, "sbx_2", 1, "{}");
