@@ -4,6 +4,7 @@
 #include "common/sys/mem.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
@@ -47,6 +48,12 @@ int child_exec(
 
 	syscall(SYS_execveat, fd, "", argv, env, AT_EMPTY_PATH);
 	return fail_set(f, errno, "execute %s", name);
+}
+
+void child_bind(pid_t broker)
+{
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != broker)
+		_exit(1);
 }
 
 int child_watch(int pid)

@@ -30,11 +30,13 @@ static void answer(struct broker *b, uint64_t tag, const struct unpack_result *r
 	broker_answer(b, PRIV_LAYER_IMPORT, tag, &r->fail, &a);
 }
 
-static void import(const struct broker *b, const struct unpack_job *job, int out)
+static void import(struct broker *b, const struct unpack_job *job, int out, pid_t broker)
 {
 	struct unpack_env env = { b->env.priv, b->env.layers, &b->env.jail_filter };
 	struct unpack_result r = { 0 };
 
+	broker_leave(b, -1);
+	child_bind(broker);
 	unpack_import(&env, job, &r);
 	(void)send(out, &r, sizeof(r), MSG_NOSIGNAL);
 	_exit(0);
@@ -43,6 +45,7 @@ static void import(const struct broker *b, const struct unpack_job *job, int out
 /* NULL: no memory, no descriptors. */
 static struct job *start_import(struct broker *b, const struct unpack_job *job, uint64_t tag)
 {
+	pid_t me = getpid();
 	struct job *j;
 	int sv[2];
 
@@ -58,10 +61,8 @@ static struct job *start_import(struct broker *b, const struct unpack_job *job, 
 	j->tag = tag;
 	j->fd = sv[0];
 	j->pid = fork();
-	if (j->pid == 0) {
-		broker_leave(b, -1);
-		import(b, job, sv[1]);
-	}
+	if (j->pid == 0)
+		import(b, job, sv[1], me);
 	close(sv[1]);
 	j->pidfd = child_watch(j->pid);
 	return j; /* a fork that failed shows as the end of the socket */

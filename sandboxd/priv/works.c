@@ -7,10 +7,8 @@
 #include "sandboxd/priv/drop.h"
 #include "sandboxd/priv/pool.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 
 #define SEALS_AT_ONCE 2
@@ -63,9 +61,7 @@ static void child(struct broker *b, const struct work *w, int out, pid_t broker)
 
 	broker_leave(b, -1);
 	drop_signals();
-	/* Nobody would record what it makes; and the next broker waits for all of us. */
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != broker)
-		_exit(1);
+	child_bind(broker);
 	for (size_t i = 0; i < ARRAY_LEN(table); i++)
 		if (table[i].op == w->op)
 			table[i].fn(&b->env, w, &r);

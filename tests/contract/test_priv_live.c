@@ -183,7 +183,13 @@ static bool is_stopped(int pid)
 	return said_by(pid, "stat", ") T");
 }
 
-static int a_shim(void)
+static bool is_shim(int pid)
+{
+	return said_by(pid, "cmdline", "sbx-shim");
+}
+
+/* A child of the broker's that is so; 0: none. */
+static int a_child(bool (*is)(int pid))
 {
 	char path[64];
 	int pid, found = 0;
@@ -191,7 +197,7 @@ static int a_shim(void)
 	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", rig.broker, rig.broker);
 	FILE *f = fopen(path, "re");
 	while (f && fscanf(f, "%d", &pid) == 1)
-		if (said_by(pid, "cmdline", "sbx-shim"))
+		if (is(pid))
 			found = pid;
 	if (f)
 		fclose(f);
@@ -209,7 +215,7 @@ static int a_spare(void)
 	for (int i = 0; i < 4000 && !pid; i++) {
 		assert_int_equal(priv_rig_ask(&rig, &q, NULL, 0), 0);
 		nanosleep(&pause, NULL);
-		pid = a_shim();
+		pid = a_child(is_shim);
 	}
 	return pid;
 }
@@ -255,6 +261,38 @@ static void a_number_used_again_is_not_killed(void **state)
 	assert_int_equal(waitpid(other, &status, WNOHANG), 0);
 	assert_int_equal(kill(other, SIGKILL), 0);
 	assert_int_equal(waitpid(other, &status, 0), other);
+}
+
+static bool is_over(int pid)
+{
+	return is_gone(pid) || said_by(pid, "stat", ") Z"); /* whoever it is left to has not asked yet */
+}
+
+/* The next broker waits for all that the last one had started: none of it goes on for its own sake. */
+static void an_import_ends_with_its_broker(void **state)
+{
+	struct priv_req q = { .magic = PRIV_MAGIC, .op = PRIV_LAYER_IMPORT, .num = 950, .tag = 1 };
+	_cleanup_close_ int tar = memfd_create("empty.tar", MFD_CLOEXEC);
+	struct timespec pause = { .tv_nsec = 2000000 };
+	int child = 0;
+
+	(void)state;
+	assert_int_equal(ftruncate(tar, 10240), 0);
+	assert_int_equal(setenv("SBX_FAULT", "stop:layer-unpacked", 1), 0);
+	priv_rig_restart(&rig);
+	unsetenv("SBX_FAULT");
+	priv_rig_ready(&rig);
+	assert_true(priv_rig_send(&rig, &q, sizeof(q), &tar, 1) >= 0);
+	for (int i = 0; i < 15000 && !(child = a_child(is_stopped)); i++)
+		nanosleep(&pause, NULL);
+	assert_true(child > 0);
+	assert_int_equal(kill(rig.broker, SIGKILL), 0);
+	bool gone = within(30000, is_over, child);
+	if (!gone)
+		(void)kill(child, SIGKILL);
+	priv_rig_restart(&rig);
+	priv_rig_ready(&rig);
+	assert_true(gone);
 }
 
 static const uint32_t questions[] = { PRIV_ALIVE, PRIV_METER, PRIV_FREEZE, PRIV_SNAPSHOT,
@@ -542,6 +580,7 @@ int main(void)
 		ROW(a_create_that_is_ended_at_once),
 		ROW(a_broker_without_descriptors_takes_nobody_for_gone),
 		ROW(a_number_used_again_is_not_killed),
+		ROW(an_import_ends_with_its_broker),
 		ROW(questions_about_one_that_is_ending),
 		ROW(one_number_is_a_layer_once),
 		ROW(one_egress_process_at_a_time),
