@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Tells the kernel what it may not believe any more. One queue for the guests' trees and one for what is around
- * them; no lock is held while it is told: the kernel may have to wait for an operation in the same directory, which
- * waits for us, or for a sandbox that does not answer. So each sandbox's is told by one thread at a time, and that of
- * others by another. What the kernel believes for long is told once, so that it always fits into the queue: while that
- * is long nothing more is let be believed. Names that are not there have no such bound; the kernel finds out by itself
- * what of these does not fit, a second later. */
+/* Tells the kernel what it may not believe any more, of the guests' trees and, apart from it, of what is around them. No
+ * lock is held while it is told: the kernel may have to wait for an operation in the same directory, which waits for
+ * us, or for a sandbox that does not answer. So each sandbox has a line of its own, told by one thread at a time, and
+ * those of others are told by others. What the kernel believes for long is told once, so that it always fits into these:
+ * while they are long nothing more is let be believed. Names that are not there have no such bound; the kernel finds
+ * out by itself what of these does not fit, a second later. */
 #include "sbxfs/trust.h"
 
 #include "sbxfs/inode.h"
@@ -37,24 +37,23 @@ struct note {
 	size_t len;
 	char name[];
 };
-struct notifier;
-struct teller {
-	struct notifier *n;
-	pthread_t thread;
-	bool tells;  /* under the lock of n, as the next */
-	uint64_t of; /* whose it tells */
+struct line {
+	struct line *next;
+	uint64_t of;
+	struct note *first, **last;
+	bool told; /* by one of the threads, right now */
 };
 struct notifier {
 	struct mount *m;
 	pthread_mutex_t lock;
 	pthread_cond_t work, idle;
 	/* under lock */
-	struct note *first, **last;
+	struct line *lines; /* that have something to be told, or are told; whose turn is next first */
 	atomic_uint n; /* changed under it */
 	atomic_bool mute; /* something could not be told: nothing is let be believed from then on */
 	bool stopping;
-	struct teller tellers[TELLERS];
-	unsigned started, joined, telling; /* of these */
+	pthread_t threads[TELLERS];
+	unsigned started, joined, waiting, telling; /* of these */
 };
 
 /* Attributes only: pages may be locked by a reader that waits for us, and an open with another version
@@ -91,54 +90,113 @@ static void (*const tellers[])(struct fuse_session *, const struct note *) = {
 };
 
 /* Lock held, in these. */
-static bool is_told(const struct notifier *n, uint64_t of)
+static struct line *line_of(struct notifier *n, uint64_t of)
 {
-	for (unsigned k = 0; k < n->started; k++)
-		if (n->tellers[k].tells && n->tellers[k].of == of)
-			return true;
-	return false;
+	struct line **at = &n->lines, *x;
+
+	while ((x = *at) && x->of != of)
+		at = &x->next;
+	if (x || !(x = calloc(1, sizeof(*x))))
+		return x;
+	x->of = of;
+	x->last = &x->first;
+	return *at = x;
 }
 
-/* The first of a sandbox that nobody tells of right now. */
-static struct note *take(struct notifier *n)
+static struct line *wanted(struct notifier *n)
 {
-	struct note **at = &n->first, *o;
+	struct line *x = n->lines;
 
-	while ((o = *at) && is_told(n, o->of))
-		at = &o->next;
-	if (!o)
-		return NULL;
-	*at = o->next;
-	if (!*at)
-		n->last = at;
+	while (x && (x->told || !x->first))
+		x = x->next;
+	return x;
+}
+
+static struct note *take(struct notifier *n, struct line *x)
+{
+	struct note *o = x->first;
+	struct line **at = &n->lines;
+
+	x->first = o->next;
+	if (!x->first)
+		x->last = &x->first;
 	n->n--;
+	while (*at != x)
+		at = &(*at)->next;
+	*at = x->next;
+	while (*at)
+		at = &(*at)->next;
+	x->next = NULL;
+	*at = x;
 	return o;
+}
+
+static void let_go(struct notifier *n, struct line *x)
+{
+	struct line **at = &n->lines;
+
+	if (x->first)
+		return;
+	while (*at != x)
+		at = &(*at)->next;
+	*at = x->next;
+	free(x);
+}
+
+static void *run(void *arg);
+
+static bool start(struct notifier *n)
+{
+	sigset_t all, old;
+
+	if (n->started == TELLERS)
+		return true;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	n->started += pthread_create(&n->threads[n->started], NULL, run, n) == 0;
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return n->started > 0;
+}
+
+/* What nobody tells yet somebody shall tell: who has been woken before may be needed for what was there before. */
+static void wake(struct notifier *n)
+{
+	if (!wanted(n))
+		return;
+	if (n->waiting)
+		pthread_cond_signal(&n->work);
+	else
+		(void)start(n);
 }
 
 static void *run(void *arg)
 {
-	struct teller *t = arg;
-	struct notifier *n = t->n;
+	struct notifier *n = arg;
 
 	pthread_mutex_lock(&n->lock);
 	while (!n->stopping) {
-		struct note *o = take(n);
+		struct line *x = wanted(n);
+		struct note *o;
 
-		if (!o) {
-			if (!n->first && !n->telling)
+		if (!x) {
+			if (!n->n && !n->telling)
 				pthread_cond_broadcast(&n->idle);
+			n->waiting++;
 			pthread_cond_wait(&n->work, &n->lock);
+			n->waiting--;
 			continue;
 		}
-		t->tells = true;
-		t->of = o->of;
+		o = take(n, x);
+		x->told = true;
 		n->telling++;
+		wake(n);
 		pthread_mutex_unlock(&n->lock);
 		tellers[o->what](n->m->se, o);
 		free(o);
 		pthread_mutex_lock(&n->lock);
-		t->tells = false;
+		x->told = false;
 		n->telling--;
+		let_go(n, x);
 	}
 	pthread_mutex_unlock(&n->lock);
 	return NULL;
@@ -151,7 +209,6 @@ int notifier_new(struct mount *m, struct notifier **ret)
 	if (!n)
 		return -ENOMEM;
 	n->m = m;
-	n->last = &n->first;
 	pthread_mutex_init(&n->lock, NULL);
 	pthread_cond_init(&n->work, NULL);
 	pthread_cond_init(&n->idle, NULL);
@@ -159,26 +216,11 @@ int notifier_new(struct mount *m, struct notifier **ret)
 	return 0;
 }
 
-/* Lock held: somebody is there, or will be, who tells what is of that sandbox. */
-static bool start(struct notifier *n, uint64_t of)
-{
-	struct teller *t = &n->tellers[n->started];
-	sigset_t all, old;
-
-	if (n->started == TELLERS || (n->started && (n->telling < n->started || is_told(n, of))))
-		return true;
-	t->n = n;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	n->started += pthread_create(&t->thread, NULL, run, t) == 0;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	return n->started > 0;
-}
-
 /* Without `must` it may be left out when the queue is full. */
 static void put(struct notifier *n, const struct note *what, const char *name, bool must)
 {
 	size_t len = strlen(name);
+	struct line *x;
 	struct note *o;
 
 	if (!n || !n->m->se)
@@ -189,15 +231,16 @@ static void put(struct notifier *n, const struct note *what, const char *name, b
 		return;
 	}
 	*o = *what;
+	o->next = NULL;
 	o->len = len;
 	memcpy(o->name, name, len + 1);
 	pthread_mutex_lock(&n->lock);
-	if (!n->stopping && (must || n->n < QUEUE_MAX) && start(n, what->of)) {
-		*n->last = o;
-		n->last = &o->next;
+	if (!n->stopping && (must || n->n < QUEUE_MAX) && (n->started || start(n)) && (x = line_of(n, what->of))) {
+		*x->last = o;
+		x->last = &o->next;
 		n->n++;
 		o = NULL;
-		pthread_cond_signal(&n->work);
+		wake(n);
 	} else if (must) {
 		atomic_store(&n->mute, true);
 	}
@@ -241,7 +284,7 @@ void notify_top_told(struct mount *m)
 		return;
 	until = deadline_ms(TOLD_MS);
 	pthread_mutex_lock(&n->lock);
-	while ((n->first || n->telling) && !n->stopping && cond_wait_until(&n->idle, &n->lock, &until))
+	while ((n->n || n->telling) && !n->stopping && cond_wait_until(&n->idle, &n->lock, &until))
 		;
 	pthread_mutex_unlock(&n->lock);
 }
@@ -271,7 +314,7 @@ bool notifier_stop(struct notifier *n)
 	n->stopping = true;
 	pthread_cond_broadcast(&n->work);
 	pthread_mutex_unlock(&n->lock);
-	while (n->joined < n->started && thread_join_ms(n->tellers[n->joined].thread, JOIN_MS))
+	while (n->joined < n->started && thread_join_ms(n->threads[n->joined], JOIN_MS))
 		n->joined++;
 	return n->joined == n->started;
 }
@@ -280,11 +323,12 @@ void notifier_free(struct notifier *n)
 {
 	if (!n || !notifier_stop(n))
 		return;
-	while (n->first) {
-		struct note *o = n->first;
+	while (n->lines) {
+		struct line *x = n->lines;
 
-		n->first = o->next;
-		free(o);
+		while (x->first)
+			free(take(n, x));
+		let_go(n, x);
 	}
 	pthread_cond_destroy(&n->work);
 	pthread_cond_destroy(&n->idle);

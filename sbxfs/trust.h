@@ -44,7 +44,7 @@ bool trust_wanted(struct req *q, struct inode *dir, bool lists);
 /* fs1_watch.c */
 void watch_dir(struct req *q, struct inode *dir);
 
-/* notify.c: one thread that tells the kernel, holding no lock. */
+/* notify.c: threads that tell the kernel, holding no lock. */
 struct notifier;
 int notifier_new(struct mount *m, struct notifier **ret);
 void notify_entry(struct mount *m, fuse_ino_t dir, const char *name);
