@@ -62,30 +62,35 @@ static unsigned start_process(const char *id, const char *body)
 }
 
 /* Will sleep by its idle timeout. */
-static const char *tired(const char *more)
+static const char *tired(void)
 {
-	const char *id =
-		rig_sandbox(rig, rig_path("{\"idle_timeout_secs\":1,\"idle_action\":\"suspend\"%s}",
-					 more ? more : ""));
+	const char *id = rig_sandbox(rig, "{\"idle_timeout_secs\":1,\"idle_action\":\"suspend\"}");
 
 	assert_int_equal(rig_sh(rig, id, "echo kept > /sandbox/home/f", NULL), 0);
 	return id;
 }
 
+static void change(const char *id, const char *body)
+{
+	json_decref(rig_json(rig, "PATCH", rig_path("/v1/sandboxes/%s", id), body, 200));
+}
+
+/* And once it is woken it stays awake, however long a busy machine takes for the rest. */
 static const char *asleep(const char *id)
 {
 	json_t *o;
 
 	rig_wait(is_asleep, (void *)(uintptr_t)id, 30000);
+	change(id, "{\"idle_timeout_secs\":1000}");
 	o = get(id);
 	assert_true(json_is_true(json_object_get(o, "idle_suspended")));
 	json_decref(o);
 	return id;
 }
 
-static const char *sleeper(const char *more)
+static const char *sleeper(void)
 {
-	return asleep(tired(more));
+	return asleep(tired());
 }
 
 /* A guest program that writes down the time ten times a second, and the longest gap it has seen. */
@@ -283,7 +288,7 @@ static void asleep_by_idle_it_answers_from_its_records(void **state)
 {
 	static const char *const reads[] = { "", "/processes", "/processes/1",
 		"/processes/1/output", "/processes/1/output/stdout", "/events", "/metrics" };
-	const char *id = sleeper(NULL);
+	const char *id = sleeper();
 	json_t *o;
 
 	(void)state;
@@ -309,7 +314,7 @@ static void asleep_by_idle_it_answers_from_its_records(void **state)
  * sleep. */
 static void an_attach_to_the_past_wakes_nobody(void **state)
 {
-	const char *ids[2] = { tired(NULL), rig_sandbox(rig, NULL) };
+	const char *ids[2] = { tired(), rig_sandbox(rig, NULL) };
 
 	(void)state;
 	assert_int_equal(rig_sh(rig, ids[1], "echo kept", NULL), 0);
@@ -410,7 +415,7 @@ static void a_background_request_leaves_it_asleep(void **state)
 {
 	static const char *const gets[] = { "/files?path=/etc/hosts", "/dirs?path=/",
 		"/fs/stat?path=/" };
-	const char *id = sleeper(NULL);
+	const char *id = sleeper();
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(gets); i++)
@@ -420,8 +425,7 @@ static void a_background_request_leaves_it_asleep(void **state)
 	assert_int_equal(rig_status(rig, "POST", rig_path("/v1/sandboxes/%s/run", id),
 				 "Sandbox-Background: 1\r\n", "{\"argv\":[\"true\"]}"),
 		409);
-	json_decref(rig_json(rig, "PATCH", rig_path("/v1/sandboxes/%s", id),
-		"{\"idle_action\":\"terminate\"}", 200));
+	change(id, "{\"idle_action\":\"terminate\",\"idle_timeout_secs\":1}");
 	assert_true(rig_in_state(rig, id, "suspended"));
 	assert_int_equal(rig_events(rig, id, "sandbox.resumed", "request"), 0);
 	/* it keeps waking on use; the new action counts from the next time on */
@@ -448,7 +452,7 @@ static void use_wakes_it(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(wakings); i++)
-		ids[i] = tired(NULL);
+		ids[i] = tired();
 	for (size_t i = 0; i < ARRAY_LEN(wakings); i++) {
 		const char *id = asleep(ids[i]);
 		const struct waking *w = &wakings[i];
@@ -489,7 +493,7 @@ static void race(struct racer *r, size_t n)
 
 static void ten_wakings_at_once_are_one_resume(void **state)
 {
-	const char *ids[3] = { tired(NULL), tired(NULL), tired(NULL) };
+	const char *ids[3] = { tired(), tired(), tired() };
 
 	(void)state;
 	for (int round = 0; round < 3; round++) {
@@ -530,7 +534,7 @@ static void a_change_of_the_network_wakes_it(void **state)
 	json_decref(o);
 	if (!can)
 		skip();
-	id = sleeper(NULL);
+	id = sleeper();
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		int got = rig_status(rig, "PATCH", rig_path("/v1/sandboxes/%s", id),
 			rows[i].headers, rows[i].body);
@@ -554,7 +558,7 @@ static void a_change_of_the_network_wakes_it(void **state)
 
 static void told_to_sleep_it_is_not_woken_any_more(void **state)
 {
-	const char *id = sleeper(NULL);
+	const char *id = sleeper();
 
 	(void)state;
 	turn(id, "suspend", 200); /* asserts that idle_suspended is gone */
@@ -573,23 +577,26 @@ static void a_running_process_keeps_it_awake(void **state)
 	const char *id = rig_sandbox(rig, "{\"idle_timeout_secs\":1,\"idle_action\":\"suspend\"}");
 
 	(void)state;
-	start_process(id, "{\"argv\":[\"sleep\",\"4\"]}");
+	start_process(id, "{\"argv\":[\"sleep\",\"600\"]}");
 	for (int i = 0; i < 30; i++) {
 		assert_false(rig_in_state(rig, id, "suspended"));
 		rig_pause(100);
 	}
+	json_decref(rig_json(rig, "POST", rig_path("/v1/sandboxes/%s/processes/1/signal", id),
+		"{\"signal\":\"KILL\"}", 204));
 	rig_wait(is_asleep, (void *)(uintptr_t)id, 30000);
 	rig_end(rig, id);
 }
 
 static void a_lifetime_ends_one_that_sleeps(void **state)
 {
-	const char *id = sleeper(",\"lifetime_secs\":5"), *told;
+	const char *id = sleeper(), *told = rig_sandbox(rig, NULL);
 	json_t *o;
 
 	(void)state;
-	told = rig_sandbox(rig, "{\"lifetime_secs\":2}");
 	turn(told, "suspend", 200);
+	change(told, "{\"lifetime_secs\":2}");
+	change(id, "{\"lifetime_secs\":5}");
 	rig_wait(has_ended, (void *)(uintptr_t)told, 30000);
 	rig_wait(has_ended, (void *)(uintptr_t)id, 30000);
 	o = rig_json(rig, "GET", rig_path("/v1/sandboxes/%s", id), NULL, 200);
@@ -714,7 +721,7 @@ static void a_fork_bomb_is_stopped_or_set_going_again(void **state)
 
 static void asleep_it_outlives_a_server_that_is_killed(void **state)
 {
-	char *told = strdup(rig_sandbox(rig, NULL)), *idle = strdup(sleeper(NULL)),
+	char *told = strdup(rig_sandbox(rig, NULL)), *idle = strdup(sleeper()),
 	     *awake = strdup(rig_sandbox(rig, NULL));
 
 	(void)state;
