@@ -43,50 +43,69 @@ static void on_signal(int sig)
 	caught = sig;
 }
 
-/* A line, or -1 when a signal came that would end us: the terminal shall have its echo back before. */
-static ssize_t read_line(char *buf, size_t max)
+static const int ends[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
+
+struct held {
+	struct sigaction was[ARRAY_LEN(ends)];
+	sigset_t old;
+};
+
+/* From now on a signal that would end us waits, and is only noted where a line is waited for. */
+static void hold_ends(struct held *h)
 {
-	static const int all[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
-	struct sigaction sa = { .sa_handler = on_signal }, was[ARRAY_LEN(all)];
-	struct pollfd f = { STDIN_FILENO, POLLIN, 0 };
-	sigset_t set, old;
-	ssize_t n = -1;
+	struct sigaction sa = { .sa_handler = on_signal };
+	sigset_t set;
 
 	sigemptyset(&set);
-	for (size_t i = 0; i < ARRAY_LEN(all); i++)
-		sigaddset(&set, all[i]);
-	sigprocmask(SIG_BLOCK, &set, &old);
-	for (size_t i = 0; i < ARRAY_LEN(all); i++)
-		if (sigaction(all[i], NULL, &was[i]) == 0 && was[i].sa_handler != SIG_IGN)
-			sigaction(all[i], &sa, NULL);
-	while (!caught && ppoll(&f, 1, NULL, &old) < 0 && errno == EINTR)
-		;
-	if (!caught)
-		n = read(STDIN_FILENO, buf, max);
-	for (size_t i = 0; i < ARRAY_LEN(all); i++)
-		sigaction(all[i], &was[i], NULL);
-	sigprocmask(SIG_SETMASK, &old, NULL);
-	return n;
+	for (size_t i = 0; i < ARRAY_LEN(ends); i++)
+		sigaddset(&set, ends[i]);
+	sigprocmask(SIG_BLOCK, &set, &h->old);
+	for (size_t i = 0; i < ARRAY_LEN(ends); i++)
+		if (sigaction(ends[i], NULL, &h->was[i]) == 0 && h->was[i].sa_handler != SIG_IGN)
+			sigaction(ends[i], &sa, NULL);
 }
 
+static void let_ends(const struct held *h)
+{
+	for (size_t i = 0; i < ARRAY_LEN(ends); i++)
+		sigaction(ends[i], &h->was[i], NULL);
+	sigprocmask(SIG_SETMASK, &h->old, NULL);
+	if (caught)
+		raise(caught);
+}
+
+/* A line, or -1 when a signal came. */
+static ssize_t read_line(const struct held *h, char *buf, size_t max)
+{
+	struct pollfd f = { STDIN_FILENO, POLLIN, 0 };
+
+	while (!caught && ppoll(&f, 1, NULL, &h->old) < 0 && errno == EINTR)
+		;
+	return caught ? -1 : read(STDIN_FILENO, buf, max);
+}
+
+/* Whatever ends us, the terminal has its echo back before. */
 static int ask_terminal(const char *prompt, char *buf, size_t size)
 {
 	struct termios old, quiet;
+	struct held h;
 	ssize_t n;
+	int error;
 
 	if (tcgetattr(STDIN_FILENO, &old) < 0)
 		return complain(-1, "the terminal: %s", strerrordesc_np(errno));
 	quiet = old;
 	quiet.c_lflag &= ~(tcflag_t)ECHO;
 	fprintf(stderr, "%s: ", prompt);
+	hold_ends(&h);
 	tcsetattr(STDIN_FILENO, TCSAFLUSH, &quiet);
-	n = read_line(buf, size - 1);
+	n = read_line(&h, buf, size - 1);
+	error = errno;
 	tcsetattr(STDIN_FILENO, TCSAFLUSH, &old);
 	fputc('\n', stderr);
-	if (caught)
-		raise(caught);
+	let_ends(&h);
 	if (n < 0)
-		return complain(-1, "the terminal: %s", strerrordesc_np(errno));
+		return complain(-1, "the terminal: %s", strerrordesc_np(error));
 	buf[n] = '\0';
 	return 0;
 }
