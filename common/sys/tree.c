@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -65,6 +66,33 @@ static int move_up(struct removal *m, int parent, const char *name)
 	return r < 0 ? -errno : 0;
 }
 
+/* A folder of ours that we may not open. Its descriptor gives no right to change it but by this name. */
+static int open_up(int parent, const char *name)
+{
+	int fd = openat(parent, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r;
+	char path[40];
+
+	if (fd < 0)
+		return -errno;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	r = chmod(path, 0700) < 0 ? -errno : 0;
+	close(fd);
+	return r;
+}
+
+/* With the right to read it, and to take names out of it. */
+static DIR *open_to_empty(int parent, const char *name)
+{
+	DIR *d = open_here(parent, name);
+	struct stat st;
+
+	if (!d && errno == EACCES && open_up(parent, name) == 0)
+		d = open_here(parent, name);
+	if (d && fstat(dirfd(d), &st) == 0 && (st.st_mode & 0700) != 0700)
+		(void)fchmod(dirfd(d), 0700);
+	return d;
+}
+
 static int remove_at(struct removal *m, int parent, const char *name, int depth)
 {
 	const struct dirent *de;
@@ -75,9 +103,11 @@ static int remove_at(struct removal *m, int parent, const char *name, int depth)
 		return 0;
 	if (errno != EISDIR && errno != EPERM)
 		return -errno;
-	if (depth == DEPTH_MAX)
-		return move_up(m, parent, name);
-	d = open_here(parent, name);
+	if (depth == DEPTH_MAX) {
+		r = move_up(m, parent, name);
+		return r == -EACCES && open_up(parent, name) == 0 ? move_up(m, parent, name) : r;
+	}
+	d = open_to_empty(parent, name);
 	if (!d)
 		return errno == ENOENT ? 0 : -errno; /* another removes it, too */
 	while ((de = readdir(d)))
@@ -104,27 +134,41 @@ int tree_remove(int parent, const char *name)
 	return r;
 }
 
-static int64_t size_at(int parent, const char *name, int depth)
+static int64_t not_seen(bool is_there, int *left)
+{
+	if (is_there)
+		*left = -1;
+	return 0;
+}
+
+/* *left: entries that may come; below 0 nothing more is looked at. What is closed to us, or too deep, may hold any
+ * number. */
+static int64_t size_at(int parent, const char *name, int depth, int *left)
 {
 	const struct dirent *de;
 	int64_t sum = 0;
 	struct stat st;
 	DIR *d;
 
+	if (--*left < 0)
+		return 0;
 	if (fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return 0;
-	if (S_ISREG(st.st_mode))
-		return st.st_size;
-	if (!S_ISDIR(st.st_mode) || depth == DEPTH_MAX || !(d = open_dir(parent, name)))
-		return 0;
-	while ((de = readdir(d)))
-		if (is_entry(de))
-			sum += size_at(dirfd(d), de->d_name, depth + 1);
+		return not_seen(errno == EACCES, left);
+	if (!S_ISDIR(st.st_mode))
+		return S_ISREG(st.st_mode) ? st.st_size : 0;
+	d = depth == DEPTH_MAX ? NULL : open_dir(parent, name);
+	if (!d)
+		return not_seen(depth == DEPTH_MAX || errno == EACCES, left);
+	while (*left >= 0 && (de = readdir(d)))
+		if (is_entry(de) && __builtin_add_overflow(sum, size_at(dirfd(d), de->d_name, depth + 1, left), &sum))
+			*left = -1;
 	closedir(d);
 	return sum;
 }
 
-int64_t tree_size(int parent, const char *name)
+int64_t tree_size(int parent, const char *name, int most)
 {
-	return size_at(parent, name, 0);
+	int64_t sum = size_at(parent, name, 0, &most);
+
+	return most < 0 ? INT64_MAX : sum;
 }

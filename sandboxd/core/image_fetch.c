@@ -30,7 +30,7 @@ struct fetch {
 static int look(void *arg, struct err *e)
 {
 	struct fetch *f = arg;
-	int64_t size = tree_size(f->work.dirfd, "image");
+	int64_t size = tree_size(f->work.dirfd, ".", PULL_FILES_MAX);
 
 	__atomic_store_n(&f->in->done, size, __ATOMIC_RELAXED);
 	if (f->total && size > f->total + SLACK)
@@ -118,10 +118,13 @@ static int build_layer(
 	char got[OCI_DIGEST_LEN];
 	_cleanup_close_ int fd =
 		openat(dirfd, blob_name(b), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	struct stat st;
 	int rc;
 
-	if (fd < 0)
+	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_sys(e, errno, "a layer of the image");
+	if (!S_ISREG(st.st_mode) || st.st_size != b->size) /* before it is read to its end */
+		return err_set(e, ERR_INTERNAL, "a layer of the image has not the size of its manifest");
 	if (install_digest(in, fd, got, e) < 0)
 		return -1;
 	if (strcmp(got, b->digest) != 0)
@@ -149,15 +152,12 @@ static int build(struct install *in, const struct oci_manifest *m, const char *d
 	return install_done(in, digest, steal(in->data.env), e);
 }
 
-static int build_fetched(
-	struct fetch *f, const struct oci_manifest *m, const char *digest, struct err *e)
+/* The folder that was fetched into, which may be anything. */
+static int open_fetched(const struct fetch *f, struct err *e)
 {
-	_cleanup_close_ int dirfd =
-		openat(f->work.dirfd, "image", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	int fd = openat(f->work.dirfd, "image", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 
-	if (dirfd < 0)
-		return err_sys(e, errno, "the fetched image");
-	return build(f->in, m, digest, dirfd, true, e);
+	return fd < 0 ? err_sys(e, errno, "the fetched image") : fd;
 }
 
 static int copy(struct fetch *f, enum pull_source source, const char *ref,
@@ -172,13 +172,13 @@ static int copy(struct fetch *f, enum pull_source source, const char *ref,
 
 /* The manifest that lies with the blobs; it must be that of `digest` when one is expected. */
 static int read_copied(
-	struct fetch *f, struct oci_manifest *m, char digest[OCI_DIGEST_LEN], struct err *e)
+	int dirfd, struct oci_manifest *m, char digest[OCI_DIGEST_LEN], struct err *e)
 {
 	_cleanup_free_ char *text = NULL;
 	char got[OCI_DIGEST_LEN];
 	size_t len;
 
-	if (read_small(f->work.dirfd, "image/manifest.json", PULL_MANIFEST_MAX, &text, &len, e) < 0)
+	if (read_small(dirfd, "manifest.json", PULL_MANIFEST_MAX, &text, &len, e) < 0)
 		return -1;
 	text_digest(text, len, got);
 	if (digest[0] && strcmp(digest, got) != 0)
@@ -233,6 +233,7 @@ static int login(struct fetch *f, const struct oci_ref *ref, struct err *e)
 static int fetch_registry(struct fetch *f, const struct oci_ref *ref, struct err *e)
 {
 	char of[OCI_DIGEST_LEN] = "", one[OCI_DIGEST_LEN] = "", by_digest[sizeof(ref->full)];
+	_cleanup_close_ int dirfd = -1;
 	struct oci_manifest m;
 
 	install_phase(f->in, IMAGE_PULLING, 0);
@@ -241,10 +242,11 @@ static int fetch_registry(struct fetch *f, const struct oci_ref *ref, struct err
 	if (f->in->same)
 		return 0;
 	snprintf(by_digest, sizeof(by_digest), "%s@%s", ref->repo, one);
-	if (copy(f, PULL_REGISTRY, by_digest, &m, e) < 0 || read_copied(f, &m, one, e) < 0)
+	if (copy(f, PULL_REGISTRY, by_digest, &m, e) < 0 || (dirfd = open_fetched(f, e)) < 0 ||
+		read_copied(dirfd, &m, one, e) < 0)
 		return -1;
 	fault_point("image-pulled");
-	return build_fetched(f, &m, of, e);
+	return build(f->in, &m, of, dirfd, true, e);
 }
 
 int fetch_remote(struct install *in, struct err *e)
@@ -302,13 +304,14 @@ static int copy_source(struct fetch *f, int fd, struct err *e)
 static int fetch_archive(struct fetch *f, enum pull_source source, int fd, struct err *e)
 {
 	char digest[OCI_DIGEST_LEN] = "";
+	_cleanup_close_ int dirfd = -1;
 	struct oci_manifest m;
 
-	if (copy_source(f, fd, e) < 0 || copy(f, source, "", NULL, e) < 0 ||
-		read_copied(f, &m, digest, e) < 0)
+	if (copy_source(f, fd, e) < 0 || copy(f, source, "", NULL, e) < 0 || (dirfd = open_fetched(f, e)) < 0 ||
+		read_copied(dirfd, &m, digest, e) < 0)
 		return -1;
 	(void)unlinkat(f->work.dirfd, "source.tar", 0);
-	return build_fetched(f, &m, digest, e);
+	return build(f->in, &m, digest, dirfd, true, e);
 }
 
 static int install_archive(struct install *in, enum image_format format, int fd, struct err *e)

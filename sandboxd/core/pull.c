@@ -201,6 +201,7 @@ static int refuse(const struct pull_ans *a, struct err *e)
 		[PULL_CANCELLED] = { ERR_CONFLICT, "the install was cancelled" },
 		[PULL_DAMAGED] = { ERR_INTERNAL, "what was sent is not what its digest says" },
 		[PULL_FULL] = { ERR_UNAVAILABLE, "the host's disk is full" },
+		[PULL_MORE] = { ERR_INTERNAL, "what came is more than an image may be" },
 		[PULL_FAILED] = { ERR_INTERNAL, "it could not be fetched" },
 	};
 	int i = a->result > 0 && (size_t)a->result < ARRAY_LEN(rows) ? a->result : PULL_FAILED;

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -27,6 +28,8 @@
 #define SOCK      3                 /* the cell's end */
 #define DISK_MAX  ((rlim_t)66 << 30) /* a file of an image, and what is around it */
 #define TASKS_MAX 16384             /* of the front's user, all of its programs together */
+#define FILES_MAX 1024
+#define SIGNALS_MAX 256 /* waiting ones, counted like the tasks */
 
 enum cell_op { CELL_LISTEN = 1, CELL_RUN, CELL_STOP };
 struct cell_req {
@@ -48,6 +51,18 @@ static void limit(int what, rlim_t max)
 	(void)setrlimit(what, &l);
 }
 
+/* When memory runs out, it is what goes first. The file is one's own only for who may be traced, which the program
+ * will be, and until then nobody else is here. */
+static void first_to_go(void)
+{
+	_cleanup_close_ int fd = -1;
+
+	(void)prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
+	fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+	if (fd >= 0)
+		(void)!write(fd, "1000", 4);
+}
+
 static void child(const struct tool *t, int err, int out)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -56,9 +71,14 @@ static void child(const struct tool *t, int err, int out)
 	if (dup2(null, 0) < 0 || dup2(out >= 0 ? out : null, 1) < 0 || dup2(err, 2) < 0)
 		_exit(126);
 	close_range(3, ~0u, 0);
+	first_to_go();
 	limit(RLIMIT_CORE, CORE_NEVER);
 	limit(RLIMIT_NPROC, TASKS_MAX);
+	limit(RLIMIT_NOFILE, FILES_MAX);
+	limit(RLIMIT_SIGPENDING, SIGNALS_MAX);
 	limit(RLIMIT_FSIZE, out >= 0 ? PULL_MANIFEST_MAX + 1 : DISK_MAX);
+	if (tool_filter() < 0)
+		_exit(126);
 	execve(PULL_TOOL, (char *const *)(uintptr_t)t->argv, (char *const *)(uintptr_t)t->env);
 	_exit(127);
 }
@@ -120,7 +140,7 @@ static struct cell_ans run(int port, const struct tool_run *r, const int *fds, s
 
 static int listen_at(struct sockaddr_in *at)
 {
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1;
 	socklen_t len = sizeof(*at);
 
 	if (fd < 0)
@@ -142,14 +162,17 @@ static int loopback_up(void)
 	return fd < 0 || ioctl(fd, SIOCSIFFLAGS, &r) < 0 ? -1 : 0;
 }
 
-/* So that a forward of a low port needs no right later. */
-static void open_low_ports(void)
+/* So that a forward of a low port needs no right later, and finds no port held by what a run has closed. */
+static void open_ports(void)
 {
-	_cleanup_close_ int fd =
-		open("/proc/sys/net/ipv4/ip_unprivileged_port_start", O_WRONLY | O_CLOEXEC);
+	static const char *const zero[] = { "/proc/sys/net/ipv4/ip_unprivileged_port_start",
+		"/proc/sys/net/ipv4/tcp_max_tw_buckets" };
 
-	if (fd >= 0)
-		(void)!write(fd, "0", 1);
+	for (size_t i = 0; i < ARRAY_LEN(zero); i++) {
+		_cleanup_close_ int fd = open(zero[i], O_WRONLY | O_CLOEXEC);
+		if (fd >= 0)
+			(void)!write(fd, "0", 1);
+	}
 }
 
 /* --- the process ------------------------------------------------------------------------------ */
@@ -207,7 +230,7 @@ static int live(int num, uid_t uid, gid_t gid, int sock)
 	signal(SIGPIPE, SIG_IGN);
 	if (loopback_up() < 0)
 		return fail("make a network");
-	open_low_ports();
+	open_ports();
 	if (cell_root(lent, &what) < 0)
 		return fail(what);
 	listener = listen_at(&at);
@@ -235,7 +258,7 @@ static int hear(const struct cell *c, struct cell_ans *a, int *ret_fd)
 		return -EPROTO;
 	if (n == sizeof(*a))
 		return a->err ? -a->err : 0;
-	return n < 0 ? (int)n : -EPIPE;
+	return n < 0 && n != -ECONNRESET ? (int)n : -EPIPE;
 }
 
 int cell_start(int num, uid_t uid, gid_t gid, struct cell *ret, int *ret_listener)
@@ -264,7 +287,9 @@ int cell_start(int num, uid_t uid, gid_t gid, struct cell *ret, int *ret_listene
 
 static int ask(const struct cell *c, const struct cell_req *q, const int *fds, size_t nfds)
 {
-	return fd_send_msg(c->sock, q, sizeof(*q), fds, nfds);
+	int r = fd_send_msg(c->sock, q, sizeof(*q), fds, nfds);
+
+	return r == -ECONNRESET ? -EPIPE : r;
 }
 
 int cell_listen(const struct cell *c, const struct sockaddr_in *at)

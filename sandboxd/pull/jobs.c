@@ -10,7 +10,6 @@
 #include "common/sys/thread.h"
 #include "common/sys/tree.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -20,11 +19,15 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #define LOOK_MS     200
+#define MANIFEST_MAX ((int64_t)64 << 20) /* bytes around a manifest */
+#define WORK_MAX     ((int64_t)200 << 30) /* an archive, what is unpacked of it, the image */
+#define DISK_LEFT    ((uint64_t)128 << 20) /* of the disk, for others */
 #define LAST_MS     ((int64_t)65 * 60 * 1000) /* the front gives up after an hour */
 #define WORDS_MAX   8192                      /* of the tool's standard error, the last ones */
 
@@ -35,11 +38,8 @@ struct job {
 };
 struct place {
 	struct cell cell;
-	bool busy; /* under the lock */
-	/* for whose it is */
-	bool dead;
-	struct sockaddr_in forwards[PULL_FORWARDS]; /* that have a listener */
-	size_t nforwards;
+	bool busy, lost; /* under the lock */
+	bool dead;       /* for whose it is */
 };
 static struct {
 	const struct pull_conf *conf;
@@ -65,35 +65,25 @@ static bool cancelled(const struct job *j)
 
 /* --- registries on the host's loopback ------------------------------------------------------- */
 
-static int forward(struct place *p, const struct sockaddr_in *to)
+static int forward(const struct cell *c, const struct sockaddr_in *to)
 {
-	int fd;
+	int fd = cell_listen(c, to);
 
-	for (size_t i = 0; i < p->nforwards; i++)
-		if (p->forwards[i].sin_port == to->sin_port &&
-			p->forwards[i].sin_addr.s_addr == to->sin_addr.s_addr)
-			return 0;
-	if (p->nforwards == PULL_FORWARDS)
-		return -EMFILE;
-	fd = cell_listen(&p->cell, to);
-	if (fd < 0)
-		return fd;
-	p->forwards[p->nforwards++] = *to;
-	return proxy_forward(fd, to);
+	return fd < 0 ? fd : proxy_forward(c->num, fd, to);
 }
 
 /* The tool goes past the proxy for names of the loopback: what it reaches there is a listener of
  * ours. */
-static int open_loopback(struct place *p, struct sockaddr_in to)
+static int open_loopback(const struct cell *c, struct sockaddr_in to)
 {
-	static const uint16_t usual[] = { 443, 80 };
+	static const uint16_t usual[PULL_FORWARDS] = { 443, 80 };
 	int r = 0;
 
 	if (to.sin_port)
-		return forward(p, &to);
-	for (size_t i = 0; r == 0 && i < 2; i++) {
+		return forward(c, &to);
+	for (size_t i = 0; r == 0 && i < PULL_FORWARDS; i++) {
 		to.sin_port = htons(usual[i]);
-		r = forward(p, &to);
+		r = forward(c, &to);
 	}
 	return r;
 }
@@ -105,21 +95,11 @@ static int lend(const struct place *p, const char *name)
 	return renameat(jobs.conf->dirfd, name, p->cell.dirfd, name) < 0 ? -errno : 0;
 }
 
-/* The run is over, but its files are as it liked: it may have taken the folder away, or put something else there. */
-static void take_back(const struct place *p, const char *name)
+/* workfd: the folder itself, whose mode is as the run liked. In the cell's folder it could do nothing. */
+static int take_back(const struct place *p, const char *name, int workfd)
 {
-	int fd = openat(p->cell.dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
-	const struct dirent *de;
-
-	(void)renameat(p->cell.dirfd, name, jobs.conf->dirfd, name);
-	while (d && (de = readdir(d)))
-		if (strcmp(de->d_name, ".") != 0 && strcmp(de->d_name, "..") != 0)
-			(void)tree_remove(p->cell.dirfd, de->d_name);
-	if (d)
-		closedir(d);
-	else
-		close_p(&fd);
+	(void)fchmod(workfd, 0700);
+	return renameat(p->cell.dirfd, name, jobs.conf->dirfd, name) < 0 ? -errno : 0;
 }
 
 /* --- one run --------------------------------------------------------------------------------- */
@@ -153,10 +133,22 @@ static bool read_words(struct run *r)
 	return true;
 }
 
+/* Of all that is in the work's folder, whatever it is called. */
+static enum pull_result look_at_disk(const struct run *r, int64_t bytes)
+{
+	struct statvfs disk;
+
+	if (bytes > (r->out >= 0 ? MANIFEST_MAX : WORK_MAX))
+		return PULL_MORE;
+	if (fstatvfs(r->dirfd, &disk) == 0 && (uint64_t)disk.f_bavail * disk.f_frsize < DISK_LEFT)
+		return PULL_FULL;
+	return PULL_OK;
+}
+
 /* Why the tool has to be stopped, PULL_OK: it need not. */
 static enum pull_result look(const struct run *r, int64_t since, int64_t *moved, int64_t *size)
 {
-	int64_t now = now_ms(), bytes = tree_size(r->dirfd, r->out >= 0 ? "manifest" : "image");
+	int64_t bytes = tree_size(r->dirfd, ".", PULL_FILES_MAX), now = now_ms();
 
 	if (bytes != *size) {
 		*size = bytes;
@@ -166,13 +158,13 @@ static enum pull_result look(const struct run *r, int64_t since, int64_t *moved,
 		return PULL_CANCELLED;
 	if (now - *moved > (int64_t)jobs.conf->stall_secs * 1000 || now - since > LAST_MS)
 		return PULL_STALLED;
-	return PULL_OK;
+	return look_at_disk(r, bytes);
 }
 
 static enum pull_result watch(struct run *r, int *status)
 {
 	const struct cell *c = &r->place->cell;
-	int64_t since = now_ms(), moved = since, size = 0;
+	int64_t since = now_ms(), moved = since, looked = since, size = 0;
 	enum pull_result stopped = PULL_OK;
 	struct pollfd p[2] = { { .fd = r->err[0], .events = POLLIN },
 		{ .fd = c->sock, .events = POLLIN } };
@@ -180,7 +172,11 @@ static enum pull_result watch(struct run *r, int *status)
 	while (poll(p, 2, LOOK_MS) < 0 || !p[1].revents) {
 		if (p[0].revents && !read_words(r))
 			p[0].fd = -1;
-		if (stopped == PULL_OK && (stopped = look(r, since, &moved, &size)) != PULL_OK)
+		if (stopped != PULL_OK || now_ms() - looked < LOOK_MS)
+			continue;
+		stopped = look(r, since, &moved, &size);
+		looked = now_ms();
+		if (stopped != PULL_OK)
 			(void)cell_stop(c);
 	}
 	r->place->dead = cell_ended(c, status) == -EPIPE;
@@ -215,17 +211,22 @@ static int open_files(struct run *r, const struct pull_req *q, const char *name)
 	return pipe2(r->err, O_CLOEXEC) < 0 ? -errno : 0;
 }
 
-static enum pull_result run_tool(struct run *r, char text[PULL_TEXT_MAX])
+static enum pull_result run_tool(struct run *r, bool *ran, char text[PULL_TEXT_MAX])
 {
 	enum pull_result stopped;
-	int status = -1;
+	int status = -1, sent = cell_run(&r->place->cell, &r->what, r->err[1], r->out);
 
-	r->place->dead = cell_run(&r->place->cell, &r->what, r->err[1], r->out) < 0;
 	close(r->err[1]);
 	r->err[1] = -1;
-	if (r->place->dead)
+	*ran = sent == 0;
+	r->place->dead = sent == -EPIPE;
+	if (sent < 0)
 		return PULL_FAILED;
 	stopped = watch(r, &status);
+	if (r->place->dead) {
+		snprintf(text, PULL_TEXT_MAX, "what ran it has ended; another try may go well");
+		return PULL_FAILED;
+	}
 	r->words[r->nwords] = '\0';
 	if (stopped != PULL_OK)
 		return stopped;
@@ -241,6 +242,7 @@ static enum pull_result run_tool(struct run *r, char text[PULL_TEXT_MAX])
 static enum pull_result prepare(struct run *r, const struct pull_req *q)
 {
 	struct sockaddr_in to;
+	int got;
 
 	r->what = (struct tool_run){ .op = (enum pull_op)q->op,
 		.source = (enum pull_source)q->source, .tag = q->tag, .verify_tls = true };
@@ -250,10 +252,13 @@ static enum pull_result prepare(struct run *r, const struct pull_req *q)
 	r->what.verify_tls = false;
 	if (!jobs.conf->allow_private)
 		return PULL_REFUSED;
-	return open_loopback(r->place, to) < 0 ? PULL_UNREACHABLE : PULL_OK;
+	got = open_loopback(&r->place->cell, to);
+	r->place->dead = got == -EPIPE;
+	return got < 0 ? PULL_UNREACHABLE : PULL_OK;
 }
 
-static enum pull_result work(const struct job *j, struct place *p, char text[PULL_TEXT_MAX])
+/* *ran: the tool may have begun. */
+static enum pull_result work(const struct job *j, struct place *p, bool *ran, char text[PULL_TEXT_MAX])
 {
 	struct run *r = calloc(1, sizeof(*r));
 	enum pull_result result;
@@ -269,8 +274,8 @@ static enum pull_result work(const struct job *j, struct place *p, char text[PUL
 	if (result == PULL_OK) {
 		result = PULL_FAILED;
 		if (open_files(r, &j->req, name) == 0 && lend(p, name) == 0) {
-			result = run_tool(r, text);
-			take_back(p, name);
+			result = run_tool(r, ran, text);
+			p->dead |= take_back(p, name, r->dirfd) < 0;
 		}
 	}
 	close_p(&r->dirfd);
@@ -283,27 +288,22 @@ static enum pull_result work(const struct job *j, struct place *p, char text[PUL
 
 /* --- requests -------------------------------------------------------------------------------- */
 
-/* Lock held. NULL: all are taken. *ret_any: there are some that have not ended. */
-static struct place *free_place(bool *ret_any)
+/* Lock held. NULL: all are taken. */
+static struct place *free_place(void)
 {
-	*ret_any = false;
-	for (size_t i = 0; i < PULL_CELLS; i++) {
-		struct place *p = &jobs.places[i];
-		if (!p->busy && !p->dead)
-			return p;
-		*ret_any |= p->busy;
-	}
+	for (size_t i = 0; i < PULL_CELLS; i++)
+		if (!jobs.places[i].busy && !jobs.places[i].lost)
+			return &jobs.places[i];
 	return NULL;
 }
 
-/* NULL: cancelled, or no cell is left. */
+/* NULL: cancelled. */
 static struct place *take_place(const struct job *j)
 {
 	struct place *p = NULL;
-	bool any = true;
 
 	pthread_mutex_lock(&jobs.lock);
-	while (!cancelled(j) && !(p = free_place(&any)) && any)
+	while (!cancelled(j) && !(p = free_place()))
 		(void)cond_wait_ms(&jobs.room, &jobs.lock, 1000);
 	if (p)
 		p->busy = true;
@@ -311,18 +311,40 @@ static struct place *take_place(const struct job *j)
 	return p;
 }
 
-static void leave(struct job *j, struct place *place)
+/* Lock held. Namespaces cannot be made any more, so what has ended stays so. The front tells everybody what to do when
+ * we have. */
+static void lose(struct place *lost)
+{
+	int left = 0;
+
+	lost->lost = true;
+	for (size_t i = 0; i < PULL_CELLS; i++)
+		left += !jobs.places[i].lost;
+	fprintf(stderr, "<warning> sbx-pull: the cell %d has ended; until the server is started again %d of %d are left\n",
+		lost->cell.num, left, PULL_CELLS);
+	if (left == 0)
+		_exit(1);
+}
+
+static void leave_place(struct place *p)
+{
+	pthread_mutex_lock(&jobs.lock);
+	p->busy = false;
+	if (p->dead)
+		lose(p);
+	pthread_cond_broadcast(&jobs.room);
+	pthread_mutex_unlock(&jobs.lock);
+}
+
+static void leave(const struct job *j)
 {
 	struct job **p;
 
 	pthread_mutex_lock(&jobs.lock);
-	if (place)
-		place->busy = false;
 	for (p = &jobs.all; *p && *p != j; p = &(*p)->next)
 		;
 	if (*p)
 		*p = j->next;
-	pthread_cond_signal(&jobs.room);
 	pthread_mutex_unlock(&jobs.lock);
 }
 
@@ -338,13 +360,23 @@ static void *run_job(void *arg)
 {
 	struct job *j = arg;
 	char text[PULL_TEXT_MAX] = "";
-	struct place *p = take_place(j);
-	enum pull_result result = cancelled(j) ? PULL_CANCELLED : PULL_FAILED;
+	enum pull_result result = PULL_CANCELLED;
+	struct place *p;
+	bool ran = false;
 
-	if (p && !cancelled(j))
-		result = work(j, p, text);
-	leave(j, p);
+	while (!ran && (p = take_place(j))) {
+		result = work(j, p, &ran, text);
+		ran |= !p->dead; /* a cell that ended before: the next one does it */
+		if (ran)
+			break;
+		leave_place(p);
+	}
 	answer(j->req.tag, result, text);
+	if (p) {
+		proxy_clear(p->cell.num);
+		leave_place(p);
+	}
+	leave(j);
 	free(j);
 	return NULL;
 }

@@ -27,6 +27,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#define NO_GROUP 65534 /* of the runs */
+
 struct args {
 	uid_t uid;
 	gid_t gid;
@@ -71,7 +73,8 @@ static int parse(int argc, char **argv, struct args *a, struct pull_conf *conf)
 
 /* --- mounts ---------------------------------------------------------------------------------- */
 
-/* One for each cell, for what it is lent. */
+/* One for each cell, for what it is lent. Root's, and we write to it by our group, which a run has not: it can neither
+ * take what it was lent away from there, nor leave anything beside it. */
 static int make_lent(int pull, const struct args *a)
 {
 	char name[32];
@@ -79,7 +82,8 @@ static int make_lent(int pull, const struct args *a)
 	for (int i = 0; i < PULL_CELLS; i++) {
 		snprintf(name, sizeof(name), PULL_LENT, i);
 		if (mkdirat(pull, name, 0700) < 0 ||
-			fchownat(pull, name, a->uid, a->gid, AT_SYMLINK_NOFOLLOW) < 0)
+			fchownat(pull, name, 0, a->gid, AT_SYMLINK_NOFOLLOW) < 0 ||
+			fchmodat(pull, name, 0775, 0) < 0)
 			return -1;
 	}
 	return 0;
@@ -165,8 +169,10 @@ int pull_drop(uid_t uid, gid_t gid)
 
 static int start_cells(const struct args *a, struct cell cells[PULL_CELLS], int listeners[PULL_CELLS])
 {
+	gid_t gid = a->gid == NO_GROUP ? NO_GROUP - 1 : NO_GROUP;
+
 	for (int i = 0; i < PULL_CELLS; i++)
-		if (cell_start(i, a->uid, a->gid, &cells[i], &listeners[i]) < 0)
+		if (cell_start(i, a->uid, gid, &cells[i], &listeners[i]) < 0)
 			return fail("start a cell");
 	return 0;
 }
@@ -182,7 +188,7 @@ static int open_ways(const struct pull_conf *conf, struct cell cells[PULL_CELLS]
 		snprintf(name, sizeof(name), PULL_LENT, i);
 		cells[i].dirfd = openat(
 			conf->dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-		if (cells[i].dirfd < 0 || proxy_add(listeners[i]) < 0)
+		if (cells[i].dirfd < 0 || proxy_add(i, listeners[i]) < 0)
 			return fail(name);
 	}
 	return 0;
@@ -198,6 +204,7 @@ static int live(const struct args *a, struct pull_conf *conf)
 	signal(SIGPIPE, SIG_IGN);
 	if (make_mounts(a) < 0 || start_cells(a, cells, listeners) < 0)
 		return 1;
+	signal(SIGCHLD, SIG_IGN); /* that one has ended is seen by its socket */
 	if (pull_prepare_drop() < 0 || pull_drop(a->uid, a->gid) < 0)
 		return fail("give up rights") < 0;
 	umask(077);

@@ -5,6 +5,7 @@
  *   proxy.c  the only way out of the cells' networks, and the rule for addresses
  *   cell.c   a process that starts the tool, one run at a time
  *   root.c   all that a cell sees of the file system
+ *   filter.c the system calls of a run
  *   tool.c   the tool's command line, environment and last words
  * The tool (skopeo) talks to strangers, so a run may have come to belong to one. What it can reach is its cell:
  * process ids, mounts, IPC and network of its own, programs and libraries that nobody can change, and the folder of
@@ -20,7 +21,7 @@
 #include <sys/types.h>
 
 #define PULL_CELLS 4           /* runs at a time */
-#define PULL_FORWARDS 32       /* registries on the host's loopback, in a cell's network */
+#define PULL_FORWARDS 2        /* ports on the host's loopback that one run may reach */
 #define PULL_ROOT  "/tmp/pull" /* main and jobs: STATE_DIR/pull; in a cell: what of it is lent to the cell */
 #define PULL_CONF  "/tmp/conf" /* in a cell: policy.json, registries.conf, empty folders; root's */
 #define PULL_NEW   "/tmp/root" /* where a cell's root is put together */
@@ -43,13 +44,13 @@ struct tool_run {
 };
 struct cell {
 	int num, sock;
-	int dirfd; /* pull/.cell-NUM */
+	int dirfd; /* pull/.cell-NUM, where the run has no right to write */
 };
-/* As root, in a process of one thread, whose user without rights it is to become. *ret_listener: in the cell's
- * network; connections to it say CONNECT first. It ends with its socket, and with the caller's process namespace.
+/* As root, in a process of one thread; it becomes uid and gid without rights, gid not being its caller's. *ret_listener:
+ * in the cell's network; connections to it say CONNECT first, and it does not block. It ends with its socket, and with the caller's process namespace.
  * 0, or -1 with errno. */
 int cell_start(int num, uid_t uid, gid_t gid, struct cell *ret, int *ret_listener);
-/* The rest is for whoever has the cell to himself. -errno when the cell has ended. */
+/* The rest is for whoever has the cell to himself. -errno; -EPIPE: the cell has ended. */
 int cell_listen(const struct cell *c, const struct sockaddr_in *at); /* a listener in its network */
 int cell_run(const struct cell *c, const struct tool_run *r, int err, int out); /* out -1: none */
 int cell_stop(const struct cell *c); /* the run ends soon, by SIGKILL */
@@ -60,19 +61,26 @@ int cell_ended(const struct cell *c, int *ret);
  * name of what failed and errno. */
 int cell_root(const char *lent, const char **failed);
 
+/* --- filter.c: on the calling process. 0, or -1 with errno ----------------------------------- */
+
+int tool_filter(void);
+
 /* --- main.c ---------------------------------------------------------------------------------- */
 
 /* Rights that nobody gets back; before the first thread. 0, or -1 with errno. */
 int pull_prepare_drop(void);
 int pull_drop(uid_t uid, gid_t gid); /* libc does this for every thread */
 
-/* --- proxy.c: all descriptors are taken over ------------------------------------------------- */
+/* --- proxy.c: all descriptors are taken over, and do not block; of cell NUM ------------------- */
 
 int proxy_start(const struct pull_conf *conf);
 /* Connections to this listener say CONNECT first. */
-int proxy_add(int listener);
-/* Connections to this one go to `to` on the host. */
-int proxy_forward(int listener, const struct sockaddr_in *to);
+int proxy_add(int num, int listener);
+/* Connections to this one go to `to` on the host, until proxy_clear. */
+int proxy_forward(int num, int listener, const struct sockaddr_in *to);
+/* When nobody is in the cell: all that its run had of connections and forwards has ended, half a minute later at the
+ * worst. */
+void proxy_clear(int num);
 
 /* --- jobs.c: returns when the front has gone -------------------------------------------------- */
 

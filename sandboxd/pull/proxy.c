@@ -6,6 +6,7 @@
 #include "sandboxd/pull/parts.h"
 
 #include "common/base/addr.h"
+#include "common/sys/deadline.h"
 #include "common/sys/mem.h"
 #include "common/sys/thread.h"
 
@@ -22,31 +23,38 @@
 #include <unistd.h>
 
 #define LISTENERS_MAX (PULL_CELLS * (1 + PULL_FORWARDS))
-#define CONNS_MAX     128
+#define CONNS_MAX     64 /* of one cell */
+#define ADDRS_MAX     8  /* of one name are tried */
 #define HEAD_MAX      4096
 #define HEAD_MS       15000
 #define DIAL_MS       15000
+#define CLEAR_MS      200
 #define CHUNK         65536
 
 struct listener {
-	int fd;
-	bool forward;
+	int fd, num; /* num: the cell's */
+	bool forward, over;
 	struct sockaddr_in to;
+};
+struct conn {
+	struct conn *next; /* under lock */
+	int fd, to;        /* set and closed under lock; to -1: not yet */
+	bool over;         /* under lock */
+	struct listener from;
 };
 static struct {
 	bool allow_private;
 	int stall_ms;
-	int wake;  /* eventfd */
-	int conns; /* atomic */
+	int wake; /* eventfd */
 	pthread_mutex_t lock;
-	struct listener all[LISTENERS_MAX]; /* under lock; they stay */
+	pthread_cond_t cleared;
+	/* under lock */
+	struct listener all[LISTENERS_MAX];
 	size_t n;
-} proxy = { .lock = PTHREAD_MUTEX_INITIALIZER };
-
-struct conn {
-	int fd;
-	struct listener from;
-};
+	struct conn *conns;
+	int count[PULL_CELLS];
+	bool clearing[PULL_CELLS]; /* nobody is let in: who waits at the door came from the run before */
+} proxy = { .lock = PTHREAD_MUTEX_INITIALIZER, .cleared = PTHREAD_COND_INITIALIZER };
 
 /* --- moving bytes ---------------------------------------------------------------------------- */
 
@@ -140,18 +148,28 @@ static bool may_dial(const struct sockaddr *to)
 	return proxy.allow_private || addr_dialable(to);
 }
 
+static bool is_over(const struct conn *c)
+{
+	bool over;
+
+	pthread_mutex_lock(&proxy.lock);
+	over = c->over;
+	pthread_mutex_unlock(&proxy.lock);
+	return over;
+}
+
 /* A socket, or -1 with the words for the tool. */
-static int dial_name(const char *host, const char *port, const char **why)
+static int dial_name(const struct conn *c, const char *host, const char *port, const char **why)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG };
 	struct addrinfo *all;
 	bool refused = false;
-	int fd = -1;
+	int fd = -1, left = ADDRS_MAX;
 
 	*why = "502 sbx-name-unknown";
 	if (getaddrinfo(host, port, &hints, &all) != 0)
 		return -1;
-	for (struct addrinfo *i = all; i && fd < 0; i = i->ai_next) {
+	for (struct addrinfo *i = all; i && fd < 0 && left > 0 && !is_over(c); i = i->ai_next, left--) {
 		if (may_dial(i->ai_addr))
 			fd = dial(i->ai_addr, i->ai_addrlen);
 		else
@@ -213,7 +231,8 @@ static void say(int fd, const char *status)
 	(void)send_all(fd, text, (size_t)n);
 }
 
-static int open_way(struct conn *c)
+/* -1, or what the connection goes to. */
+static int open_way(const struct conn *c)
 {
 	char head[HEAD_MAX], host[256], port[8];
 	const char *why;
@@ -227,7 +246,7 @@ static int open_way(struct conn *c)
 		say(c->fd, "403 sbx-address-refused"); /* plain http is for loopback only */
 		return -1;
 	}
-	fd = dial_name(host, port, &why);
+	fd = dial_name(c, host, port, &why);
 	if (fd < 0)
 		say(c->fd, why);
 	else if (!send_all(c->fd, "HTTP/1.1 200 OK\r\n\r\n", 19)) {
@@ -237,40 +256,111 @@ static int open_way(struct conn *c)
 	return fd;
 }
 
+/* False: it is over, or not begun because its cell has enough of them. */
+static bool enter(struct conn *c)
+{
+	bool ok;
+
+	pthread_mutex_lock(&proxy.lock);
+	ok = !proxy.clearing[c->from.num] && proxy.count[c->from.num] < CONNS_MAX;
+	if (ok) {
+		proxy.count[c->from.num]++;
+		c->next = proxy.conns;
+		proxy.conns = c;
+	}
+	pthread_mutex_unlock(&proxy.lock);
+	return ok;
+}
+
+/* It has been entered. */
+static void end(struct conn *c)
+{
+	struct conn **at = &proxy.conns;
+
+	pthread_mutex_lock(&proxy.lock);
+	while (*at != c)
+		at = &(*at)->next;
+	*at = c->next;
+	proxy.count[c->from.num]--;
+	close(c->fd);
+	close_p(&c->to);
+	pthread_cond_broadcast(&proxy.cleared);
+	pthread_mutex_unlock(&proxy.lock);
+	free(c);
+}
+
 static void *serve(void *arg)
 {
 	struct conn *c = arg;
 	int to = open_way(c);
+	bool over;
 
-	if (to >= 0)
+	pthread_mutex_lock(&proxy.lock);
+	c->to = to;
+	over = c->over;
+	pthread_mutex_unlock(&proxy.lock);
+	if (to >= 0 && !over)
 		relay(c->fd, to);
-	close_p(&to);
-	close(c->fd);
-	free(c);
-	__atomic_sub_fetch(&proxy.conns, 1, __ATOMIC_RELAXED);
+	end(c);
 	return NULL;
 }
 
 /* --- listeners ------------------------------------------------------------------------------- */
 
-static void take_one(const struct listener *l)
+/* False: nobody waits there. */
+static bool take_one(const struct listener *l)
 {
-	struct conn *c = malloc(sizeof(*c));
-	int r = -1;
+	int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC);
+	struct conn *c = fd < 0 ? NULL : malloc(sizeof(*c));
 
-	if (!c)
-		return;
-	c->from = *l;
-	c->fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC);
-	if (c->fd >= 0 && __atomic_add_fetch(&proxy.conns, 1, __ATOMIC_RELAXED) <= CONNS_MAX)
-		r = thread_detached(serve, c, 256 * 1024);
-	if (r == 0)
-		return;
-	if (c->fd >= 0) {
-		__atomic_sub_fetch(&proxy.conns, 1, __ATOMIC_RELAXED);
-		close(c->fd);
+	if (!c) {
+		close_p(&fd);
+		return false;
 	}
-	free(c);
+	*c = (struct conn){ .fd = fd, .to = -1, .from = *l };
+	if (!enter(c)) {
+		close(fd);
+		free(c);
+	} else if (thread_detached(serve, c, 256 * 1024) != 0) {
+		end(c);
+	}
+	return true;
+}
+
+/* Only this thread closes a listener, so that none is one of another number when it is asked. */
+static size_t look_around(struct listener mine[LISTENERS_MAX])
+{
+	size_t n = 0;
+
+	pthread_mutex_lock(&proxy.lock);
+	for (size_t i = 0; i < proxy.n; i++)
+		if (proxy.all[i].over)
+			close(proxy.all[i].fd);
+		else
+			proxy.all[n++] = proxy.all[i];
+	proxy.n = n;
+	memcpy(mine, proxy.all, n * sizeof(mine[0]));
+	pthread_mutex_unlock(&proxy.lock);
+	return n;
+}
+
+/* Those that are being cleared: whoever waits there is sent away. */
+static void empty_doors(const struct listener *mine, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		bool clearing;
+		pthread_mutex_lock(&proxy.lock);
+		clearing = proxy.clearing[mine[i].num];
+		pthread_mutex_unlock(&proxy.lock);
+		while (clearing && take_one(&mine[i]))
+			;
+		if (!clearing)
+			continue;
+		pthread_mutex_lock(&proxy.lock);
+		proxy.clearing[mine[i].num] = false;
+		pthread_cond_broadcast(&proxy.cleared);
+		pthread_mutex_unlock(&proxy.lock);
+	}
 }
 
 static void *listen_all(void *arg)
@@ -282,10 +372,8 @@ static void *listen_all(void *arg)
 
 	(void)arg;
 	for (;;) {
-		pthread_mutex_lock(&proxy.lock);
-		n = proxy.n;
-		memcpy(mine, proxy.all, n * sizeof(mine[0]));
-		pthread_mutex_unlock(&proxy.lock);
+		n = look_around(mine);
+		empty_doors(mine, n);
 		for (size_t i = 0; i < n; i++)
 			p[i] = (struct pollfd){ .fd = mine[i].fd, .events = POLLIN };
 		p[n] = (struct pollfd){ .fd = proxy.wake, .events = POLLIN };
@@ -295,7 +383,7 @@ static void *listen_all(void *arg)
 			continue;
 		for (size_t i = 0; i < n; i++)
 			if (p[i].revents)
-				take_one(&mine[i]);
+				(void)take_one(&mine[i]);
 	}
 	return NULL;
 }
@@ -315,9 +403,15 @@ int proxy_start(const struct pull_conf *conf)
 	return r ? -r : 0;
 }
 
-static int add(const struct listener *l)
+static void wake(void)
 {
 	uint64_t one = 1;
+
+	(void)!write(proxy.wake, &one, sizeof(one));
+}
+
+static int add(const struct listener *l)
+{
 	int r = 0;
 
 	pthread_mutex_lock(&proxy.lock);
@@ -328,21 +422,52 @@ static int add(const struct listener *l)
 	pthread_mutex_unlock(&proxy.lock);
 	if (r < 0)
 		close(l->fd);
-	else if (write(proxy.wake, &one, sizeof(one)) < 0)
-		r = -errno;
+	wake();
 	return r;
 }
 
-int proxy_add(int listener)
+int proxy_add(int num, int listener)
 {
-	const struct listener l = { .fd = listener };
+	const struct listener l = { .fd = listener, .num = num };
 
 	return add(&l);
 }
 
-int proxy_forward(int listener, const struct sockaddr_in *to)
+int proxy_forward(int num, int listener, const struct sockaddr_in *to)
 {
-	const struct listener l = { .fd = listener, .forward = true, .to = *to };
+	const struct listener l = { .fd = listener, .num = num, .forward = true, .to = *to };
 
 	return add(&l);
+}
+
+/* Lock held. */
+static void cut(int num)
+{
+	for (size_t i = 0; i < proxy.n; i++)
+		proxy.all[i].over |= proxy.all[i].num == num && proxy.all[i].forward;
+	for (struct conn *c = proxy.conns; c; c = c->next)
+		if (c->from.num == num) {
+			c->over = true;
+			(void)shutdown(c->fd, SHUT_RDWR);
+			if (c->to >= 0)
+				(void)shutdown(c->to, SHUT_RDWR);
+		}
+}
+
+static bool is_clear(int num)
+{
+	for (size_t i = 0; i < proxy.n; i++)
+		if (proxy.all[i].num == num && proxy.all[i].over)
+			return false;
+	return !proxy.clearing[num] && proxy.count[num] == 0;
+}
+
+void proxy_clear(int num)
+{
+	pthread_mutex_lock(&proxy.lock);
+	proxy.clearing[num] = true;
+	wake();
+	for (cut(num); !is_clear(num); cut(num)) /* again: one may have been on its way in */
+		(void)cond_wait_ms(&proxy.cleared, &proxy.lock, CLEAR_MS);
+	pthread_mutex_unlock(&proxy.lock);
 }

@@ -24,6 +24,7 @@
 #define PULL_TEXT_MAX 256
 #define PULL_MANIFEST_MAX (4 * 1024 * 1024)
 #define PULL_STALL_MAX 3600 /* seconds */
+#define PULL_FILES_MAX 2000 /* in one work's folder, with what is unpacked of an archive for a while */
 #define PULL_TOOL     "/usr/bin/skopeo"
 
 enum pull_op { PULL_MANIFEST = 1, PULL_COPY, PULL_CANCEL };
@@ -47,6 +48,7 @@ enum pull_result {
 	PULL_CANCELLED,
 	PULL_DAMAGED,     /* what came is not what the digest says, or is no image */
 	PULL_FULL,        /* the disk */
+	PULL_MORE,        /* more files or bytes than an image has */
 	PULL_FAILED,
 };
 struct pull_ans {

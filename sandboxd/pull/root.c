@@ -30,8 +30,8 @@ static const struct {
 	{ "/lib32", KEPT | MOUNT_ATTR_NODEV },
 	{ "/lib64", KEPT | MOUNT_ATTR_NODEV },
 	{ "/libx32", KEPT | MOUNT_ATTR_NODEV },
-	{ "/gnu", KEPT | MOUNT_ATTR_NODEV },
-	{ "/nix", KEPT | MOUNT_ATTR_NODEV },
+	{ "/gnu/store", KEPT | MOUNT_ATTR_NODEV },
+	{ "/nix/store", KEPT | MOUNT_ATTR_NODEV }, /* beside it lies the socket of a service that builds what it is told */
 	{ "/etc/ld.so.cache", KEPT | MOUNT_ATTR_NODEV },
 	{ "/etc/ssl", KEPT | MOUNT_ATTR_NODEV },
 	{ "/etc/pki", KEPT | MOUNT_ATTR_NODEV },
@@ -85,13 +85,27 @@ static int file(const char *path, const char *text)
 	return fd < 0 ? -1 : fd_write_full(fd, text, strlen(text));
 }
 
+/* The folder that a path of two parts lies in. */
+static int make_parent(const char *path)
+{
+	_cleanup_free_ char *dir = strdup(path);
+	char *slash = dir ? strrchr(dir, '/') : NULL;
+
+	if (!slash || slash == dir)
+		return dir ? 0 : -1;
+	*slash = '\0';
+	return mkdir(dir + 1, 0755) < 0 && errno != EEXIST ? -1 : 0;
+}
+
 /* The current directory is the new root. */
 static int show(const char *path, uint64_t attr)
 {
 	struct stat st;
 
 	if (lstat(path, &st) < 0)
-		return errno == ENOENT ? 0 : -1;
+		return errno == ENOENT || errno == ENOTDIR ? 0 : -1;
+	if (make_parent(path) < 0)
+		return -1;
 	if (S_ISLNK(st.st_mode))
 		return link_like(path, path + 1);
 	if (S_ISDIR(st.st_mode) ? mkdir(path + 1, 0755) < 0 : file(path + 1, "") < 0)

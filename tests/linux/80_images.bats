@@ -97,10 +97,10 @@ tool() { # WORD: the process of the run that has this in its command
 	[ -n "$p" ] && echo "$p"
 }
 in_run() { # PID COMMAND...: what somebody does who has taken this run of the tool over
-	local p=$1 u
+	local p=$1 u g
 	shift
-	u=$(stat -c %u "$D/state")
-	nsenter -t "$p" -m -p -n -i -S "$u" -G "$u" -- setpriv --no-new-privs "$@"
+	u=$(awk '/^Uid:/{print $2}' "/proc/$p/status") g=$(awk '/^Gid:/{print $2}' "/proc/$p/status")
+	nsenter -t "$p" -m -p -n -i -S "$u" -G "$g" -- setpriv --no-new-privs "$@"
 }
 remove() { api DELETE "/images?image=$1"; }
 is() { [ "$1" = "$2" ] || { echo "is \"$1\", not \"$2\"" >&2; return 1; }; }
@@ -388,9 +388,10 @@ x
 	is "$(in_run "$many" sh -c 'cat /tmp/pull/*/auth.json')" '{"auths":{}}'
 	is "$(in_run "$many" find /tmp /proc/[0-9]*/root/tmp -name auth.json 2>/dev/null | grep -c '^/tmp')" 1
 	is "$(in_run "$many" sh -c 'cat /proc/[0-9]*/cmdline' | tr '\0' '\n' | grep -c good)" 0
-	# its cell's own process is out of its reach; the work is moved, something else put in its place, a program left
+	# its cell's own process and the folder that the work lies in are out of its reach; a program is left
 	run ! in_run "$many" sh -c 'cat /proc/1/environ || ls /proc/1/fd/'
-	in_run "$many" sh -c 'kill -9 1; kill -STOP 1; cd /tmp/pull; w=$(ls); mv "$w" mine; ln -s /etc "$w"; mkdir -p a/b; touch a/b/c'
+	run ! in_run "$many" sh -c 'cd /tmp/pull && { mv [0-9]* mine || ln -s /etc other || mkdir a || touch c || chmod 700 .; }'
+	in_run "$many" sh -c 'kill -9 1; kill -STOP 1; cd /tmp/pull/[0-9]*; mkdir -p a/b; touch a/b/c'
 	in_run "$many" setsid -f sleep 4321 3>&- >"$D/left.log" 2>&1
 	wait_for pgrep -u "$(stat -c %u "$D/state")" -f '^sleep 4321'
 	kill "$many"

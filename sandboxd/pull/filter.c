@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+/* The system calls of a run: all but those that a program which copies files has no use for. It has the user of its
+ * cell's first process and of the front, so what is by user is among them: limits, priorities, keyrings, queues,
+ * memory and descriptors that outlive who made them. So are sockets that belong to no network, requests that only one
+ * file system knows, and all that would give it other namespaces. Programs it may start, as the tool does. */
+#include "sandboxd/pull/parts.h"
+
+#include "common/sys/mem.h"
+
+#include <errno.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/netlink.h>
+#include <linux/seccomp.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <stddef.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#if defined(__x86_64__)
+#define OUR_ARCH AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#define OUR_ARCH AUDIT_ARCH_AARCH64
+#endif
+#define NAMESPACES                                                                                          \
+	(CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET)
+#define X32_BIT 0x40000000u
+
+/* clang-format off */
+static const int refused[] = {
+	/* upon another process of its user */
+	SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_kcmp, SYS_pidfd_getfd, SYS_migrate_pages,
+	SYS_move_pages, SYS_setpriority, SYS_ioprio_set, SYS_sched_setaffinity, SYS_sched_setscheduler,
+	SYS_sched_setparam, SYS_sched_setattr,
+	/* counted by user, or there until somebody removes it */
+	SYS_add_key, SYS_request_key, SYS_keyctl, SYS_shmget, SYS_msgget, SYS_semget, SYS_mq_open, SYS_inotify_init1,
+	SYS_fanotify_init, SYS_socketpair,
+	/* another world */
+	SYS_unshare, SYS_setns, SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot, SYS_move_mount, SYS_open_tree,
+	SYS_fsopen, SYS_fsconfig, SYS_fsmount, SYS_fspick,
+#ifdef SYS_mount_setattr
+	SYS_mount_setattr,
+#endif
+	/* much of the kernel */
+	SYS_bpf, SYS_perf_event_open, SYS_userfaultfd, SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register,
+	SYS_io_setup, SYS_seccomp, SYS_personality, SYS_name_to_handle_at, SYS_open_by_handle_at, SYS_quotactl,
+	SYS_mbind, SYS_set_mempolicy, SYS_acct, SYS_swapon, SYS_swapoff, SYS_syslog, SYS_reboot, SYS_kexec_load,
+	SYS_init_module, SYS_finit_module, SYS_delete_module,
+	/* bytes that no size tells of */
+	SYS_fallocate,
+#ifdef SYS_inotify_init
+	SYS_inotify_init,
+#endif
+#ifdef SYS_iopl
+	SYS_iopl, SYS_ioperm, SYS_modify_ldt,
+#endif
+};
+/* clang-format on */
+
+#define LOAD(field)       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
+#define GIVE(action)      BPF_STMT(BPF_RET | BPF_K, (action))
+#define REFUSE(e)         GIVE(SECCOMP_RET_ERRNO | (e))
+#define IF_EQ(k, jt, jf)  BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)(k), (jt), (jf))
+#define IF_SET(k, jt, jf) BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, (unsigned)(k), (jt), (jf))
+
+/* Each begins with the call's number loaded, and answers when it is that call; else it goes on behind itself. All
+ * arguments are looked at in their low words, as the kernel does with these. */
+/* clang-format off */
+static const struct sock_filter by_argument[] = {
+	/* its flags are behind a pointer: the C library and Go then take clone */
+	IF_EQ(SYS_clone3, 0, 1), REFUSE(ENOSYS),
+	IF_EQ(SYS_clone, 0, 4), LOAD(args[0]), IF_SET(NAMESPACES, 0, 1), REFUSE(EPERM), GIVE(SECCOMP_RET_ALLOW),
+	/* its own limits only */
+	IF_EQ(SYS_prlimit64, 0, 4), LOAD(args[0]), IF_EQ(0, 1, 0), REFUSE(EPERM), GIVE(SECCOMP_RET_ALLOW),
+	/* what is asked of any file and terminal, 'T' */
+	IF_EQ(SYS_ioctl, 0, 7), LOAD(args[1]), IF_EQ(TIOCSTI, 4, 0), IF_EQ(TIOCSETD, 3, 0),
+	BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xffffff00u), IF_EQ('T' << 8, 0, 1), GIVE(SECCOMP_RET_ALLOW),
+	REFUSE(ENOTTY),
+	/* TCP and UDP of its network, and the list of its interfaces */
+	IF_EQ(SYS_socket, 0, 13), LOAD(args[0]),
+	IF_EQ(AF_NETLINK, 0, 2), LOAD(args[2]), IF_EQ(NETLINK_ROUTE, 6, 7),
+	IF_EQ(AF_INET, 1, 0), IF_EQ(AF_INET6, 0, 6), LOAD(args[2]), IF_EQ(0, 2, 0), IF_EQ(IPPROTO_TCP, 1, 0),
+	IF_EQ(IPPROTO_UDP, 0, 1), GIVE(SECCOMP_RET_ALLOW), REFUSE(EPROTONOSUPPORT), REFUSE(EAFNOSUPPORT),
+};
+/* clang-format on */
+
+static size_t build(struct sock_filter *f)
+{
+	size_t n = 0;
+
+	f[n++] = (struct sock_filter)LOAD(arch);
+	f[n++] = (struct sock_filter)IF_EQ(OUR_ARCH, 1, 0);
+	f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_KILL_PROCESS);
+	f[n++] = (struct sock_filter)LOAD(nr);
+#ifdef __x86_64__
+	f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, X32_BIT, 0, 1);
+	f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_KILL_PROCESS);
+#endif
+	for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
+		f[n++] = (struct sock_filter)IF_EQ(refused[i], 0, 1);
+		f[n++] = (struct sock_filter)REFUSE(EPERM);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(by_argument); i++)
+		f[n++] = by_argument[i];
+	f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_ALLOW);
+	return n;
+}
+
+int tool_filter(void)
+{
+	struct sock_filter f[2 * ARRAY_LEN(refused) + ARRAY_LEN(by_argument) + 16];
+	struct sock_fprog prog = { .filter = f };
+
+	prog.len = (unsigned short)build(f);
+	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog, 0, 0);
+}

@@ -1,0 +1,67 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# Runs of skopeo, taken over by their registries, against each other, their cells, sbx-pull and the front.
+load tool
+
+@test "a run of the tool gets nothing by any call that a copy does not need" {
+	is "$(lie reach)" 'it could not be fetched (got nothing)'
+}
+
+@test "folders that a run has closed are removed, and the cells serve the next runs" {
+	local i before said
+	before=$(fds)
+	for i in 1 2; do
+		said=$(lie closed)
+		[[ $said == *'(closed)' || $said == *'more than an image may be' ]] || { echo "$said"; return 1; } # it was seen
+		await 30 nothing_fetched || { find "$D/state/pull"; return 1; }
+	done
+	is "$(lie reach)" 'it could not be fetched (got nothing)'
+	await 30 eval '[ $(fds) = '"$before"' ]' || { fds; return 1; }
+}
+
+@test "bytes beside the image are counted, and a folder that cannot be counted counts as too much" {
+	local i
+	for i in beside hidden; do
+		is "$(lie $i)" 'what came is more than an image may be'
+		await 30 nothing_fetched
+	done
+}
+
+@test "connections that a run keeps, or leaves behind, are missed by no other run" {
+	local i before
+	before=$(fds)
+	asked waysheld
+	await 30 held
+	for i in 1 2; do
+		is "$(lie way | grep -c 'no public address')" 1
+		is "$(lie ways)" 'it could not be fetched (left 150)'
+	done
+	is "$(lie way | grep -c 'no public address')" 1
+	kill "$(run_of waysheld)"
+	await 30 over waysheld
+	remove waysheld
+	await 30 eval '[ $(fds) = '"$before"' ]' || { fds; return 1; }
+}
+
+# The last one: no image can be fetched any more afterwards.
+@test "a cell that dies costs its run alone; when all have, it is said what to do" {
+	local i cell
+	asked stays
+	await 30 eval '[ -n "$(run_of stays)" ]'
+	cell=$(awk '/^PPid:/{print $2}' "/proc/$(run_of stays)/status")
+	kill -9 "$cell"
+	await 30 over stays
+	[[ $(image stays | jq -r .error) == *'another try may go well'* ]]
+	remove stays
+	for i in 1 2; do # nobody is in these: nobody hears of it
+		kill -9 "$(cells | head -n1)"
+		is "$(lie reach)" 'it could not be fetched (got nothing)'
+	done
+	grep -q 'warning.*sbx-pull.*1 of 4 are left' "$D/log"
+	kill -9 "$(cells | head -n1)"
+	[[ $(lie reach) == *'once the server is started again'* ]]
+	await 30 nothing_fetched
+	server_stop
+	server u
+	is "$(lie reach)" 'it could not be fetched (got nothing)'
+}

@@ -1,0 +1,21 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# What runs of skopeo that were taken over can only do in seconds.
+load tool
+
+@test "files without a byte and without end have one" {
+	is "$(lie many)" 'what came is more than an image may be'
+	await 30 nothing_fetched
+}
+
+# More runs than there are descriptors to leak.
+@test "two hundred runs leave as many descriptors as there were" {
+	local i before
+	lie way >/dev/null
+	before=$(fds)
+	for i in $(seq 200); do
+		lie way >/dev/null
+	done
+	await 30 eval '[ $(fds) = '"$before"' ]' || { fds; return 1; }
+	await 30 nothing_fetched
+}
