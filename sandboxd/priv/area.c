@@ -125,15 +125,12 @@ int area_remove(const struct area_store *s, const char *name)
 
 static void each_in(int dir, void (*fn)(void *arg, const char *name), void *arg)
 {
-	int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	_cleanup_dir_ DIR *d = dir_read(dir, ".");
 	struct dirent *de;
 
 	while (d && (de = readdir(d)))
 		if (de->d_name[0] != '.')
 			fn(arg, de->d_name);
-	if (d)
-		closedir(d);
 }
 
 void area_each(const struct area_store *s, void (*fn)(void *arg, const char *name), void *arg)

@@ -105,15 +105,12 @@ int box_boot_id(char boot[40])
 
 void box_each(int boxes, void (*fn)(void *arg, const char *id), void *arg)
 {
-	int fd = openat(boxes, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	_cleanup_dir_ DIR *d = dir_read(boxes, ".");
 	struct dirent *de;
 
 	while (d && (de = readdir(d)))
 		if (name_is_id(de->d_name, PRIV_ID_MAX))
 			fn(arg, de->d_name);
-	if (d)
-		closedir(d);
 }
 
 int box_block_take(struct box_blocks *b, uint32_t *ret)

@@ -35,26 +35,19 @@ static bool has_device(int top, const char *fsid, const char *device)
 
 /* A copy of a file system, mounted beside the original, goes by a name of the kernel's; mounted once more it says the
  * original's, whose figures are not its own. Its device tells. */
-static int by_device(int dir, char fsid[BTRFS_FSID_MAX])
+static void by_device(int dir, char fsid[BTRFS_FSID_MAX])
 {
 	struct btrfs_ioctl_dev_info_args a = { .devid = 1 };
 	const char *path = (const char *)a.path, *device;
-	int top = open("/sys/fs/btrfs", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = top < 0 ? NULL : fdopendir(top);
+	_cleanup_dir_ DIR *d = dir_read(AT_FDCWD, "/sys/fs/btrfs");
 	const struct dirent *de;
 
 	if (!d || ioctl(dir, BTRFS_IOC_DEV_INFO, &a) < 0 || !(device = strrchr(path, '/')) ||
-		has_device(top, fsid, device + 1))
-		goto out;
+		has_device(dirfd(d), fsid, device + 1))
+		return;
 	while ((de = readdir(d)))
-		if (strlen(de->d_name) == strlen(fsid) && has_device(top, de->d_name, device + 1))
+		if (strlen(de->d_name) == strlen(fsid) && has_device(dirfd(d), de->d_name, device + 1))
 			memcpy(fsid, de->d_name, strlen(fsid));
-out:
-	if (d)
-		closedir(d);
-	else
-		close_p(&top);
-	return 0;
 }
 
 int btrfs_fsid(int dir, char fsid[BTRFS_FSID_MAX])
@@ -68,7 +61,8 @@ int btrfs_fsid(int dir, char fsid[BTRFS_FSID_MAX])
 	for (size_t i = 0; i < sizeof(a.fsid); i++)
 		n += (size_t)snprintf(fsid + n, BTRFS_FSID_MAX - n, "%s%02x",
 			i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", u[i]);
-	return by_device(dir, fsid);
+	by_device(dir, fsid);
+	return 0;
 }
 
 int btrfs_quota_on(int dir)

@@ -365,8 +365,7 @@ int cg_remove(const struct cg *cg, const char *name)
 
 static void each_in(int base, void (*fn)(void *arg, uint32_t block), void *arg)
 {
-	int fd = base < 0 ? -1 : openat(base, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	_cleanup_dir_ DIR *d = base < 0 ? NULL : dir_read(base, ".");
 	struct dirent *de;
 	unsigned int n;
 	char rest;
@@ -374,8 +373,6 @@ static void each_in(int base, void (*fn)(void *arg, uint32_t block), void *arg)
 	while (d && (de = readdir(d)))
 		if (de->d_type == DT_DIR && sscanf(de->d_name, "n%u%c", &n, &rest) == 1)
 			fn(arg, n);
-	if (d)
-		closedir(d);
 }
 
 void cg_each(const struct cg *cg, void (*fn)(void *arg, uint32_t block), void *arg)
@@ -387,8 +384,7 @@ void cg_each(const struct cg *cg, void (*fn)(void *arg, uint32_t block), void *a
 
 bool cg_elsewhere(const struct cg *cg, const char *name)
 {
-	int fd = cg->held < 0 ? -1 : openat(cg->held, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	_cleanup_dir_ DIR *d = cg->held < 0 ? NULL : dir_read(cg->held, "..");
 	char path[sizeof(((struct dirent *)0)->d_name) + 32];
 	struct dirent *de;
 	bool found = false;
@@ -397,12 +393,8 @@ bool cg_elsewhere(const struct cg *cg, const char *name)
 		if (strncmp(de->d_name, CG_BASE, strlen(CG_BASE)) != 0 || strcmp(de->d_name, cg->base) == 0)
 			continue;
 		snprintf(path, sizeof(path), "%s/%.23s", de->d_name, name);
-		found = faccessat(fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+		found = faccessat(dirfd(d), path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 	}
-	if (d)
-		closedir(d);
-	else
-		close_p(&fd);
 	return found;
 }
 

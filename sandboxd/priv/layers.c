@@ -125,8 +125,7 @@ static bool is_garbage(const char *name, const char *prefix, const struct keep_n
 
 static void sweep_dir(int dir, const char *prefix, struct keep_nums *k)
 {
-	int fd = dir < 0 ? -1 : openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	_cleanup_dir_ DIR *d = dir < 0 ? NULL : dir_read(dir, ".");
 	struct dirent *de;
 
 	if (k->n)
@@ -134,8 +133,6 @@ static void sweep_dir(int dir, const char *prefix, struct keep_nums *k)
 	while (d && (de = readdir(d)))
 		if (is_garbage(de->d_name, prefix, k))
 			(void)hide(dir, de->d_name);
-	if (d)
-		closedir(d);
 }
 
 void layers_sweep(const struct build_env *env, struct keep_nums *layers, struct keep_nums *volumes)
@@ -149,8 +146,7 @@ void layers_sweep(const struct build_env *env, struct keep_nums *layers, struct 
 
 static void clear_dir(const struct build_env *env, int dir)
 {
-	int fd = dir < 0 ? -1 : openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	_cleanup_dir_ DIR *d = dir < 0 ? NULL : dir_read(dir, ".");
 	struct dirent *de;
 
 	while (d && (de = readdir(d))) {
@@ -163,8 +159,6 @@ static void clear_dir(const struct build_env *env, int dir)
 		else
 			(void)tree_remove(dir, de->d_name);
 	}
-	if (d)
-		closedir(d);
 }
 
 void layers_clear(const struct build_env *env)

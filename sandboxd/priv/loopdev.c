@@ -89,20 +89,16 @@ static int open_if_same(const char *dev, const struct stat *image, char path[LOO
 
 int loopdev_find(int image, const char *name, char path[LOOPDEV_PATH_MAX])
 {
-	int block = open("/sys/block", O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd = -ENOENT;
-	DIR *d = block < 0 ? NULL : fdopendir(block);
+	_cleanup_dir_ DIR *d = dir_read(AT_FDCWD, "/sys/block");
+	int fd = -ENOENT;
 	struct dirent *de;
 	struct stat st;
 
-	if (!d || fstat(image, &st) < 0) {
-		if (d)
-			closedir(d);
+	if (!d || fstat(image, &st) < 0)
 		return -errno;
-	}
 	while (fd < 0 && (de = readdir(d)))
-		if (strncmp(de->d_name, "loop", 4) == 0 && may_carry(block, de->d_name, name))
+		if (strncmp(de->d_name, "loop", 4) == 0 && may_carry(dirfd(d), de->d_name, name))
 			fd = open_if_same(de->d_name, &st, path);
-	closedir(d);
 	return fd;
 }
 

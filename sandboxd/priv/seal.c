@@ -100,15 +100,12 @@ void seal_recover(const struct build_env *env, const char *id)
 
 void seal_recover_all(const struct build_env *env)
 {
-	int fd = openat(env->boxes, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	_cleanup_dir_ DIR *d = dir_read(env->boxes, ".");
 	struct dirent *de;
 
 	while (d && (de = readdir(d)))
 		if (strncmp(de->d_name, ".seal-", 6) == 0)
 			seal_recover(env, de->d_name + 6);
-	if (d)
-		closedir(d);
 }
 
 /* --- by the file system ---------------------------------------------------------------------- */

@@ -278,14 +278,12 @@ static int copy_entry(struct copy *c, int from, int to, const char *name)
 
 static int copy_dir(struct copy *c, int from, int to)
 {
-	int fd = openat(from, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	_cleanup_dir_ DIR *d = dir_read(from, ".");
 	struct dirent *de;
+	int r = 0;
 
-	if (!d) {
-		close_p(&fd);
+	if (!d)
 		return -errno;
-	}
 	while (r == 0 && (de = readdir(d))) {
 		if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0)
 			continue;
@@ -293,7 +291,6 @@ static int copy_dir(struct copy *c, int from, int to)
 		if (r == -ENOENT)
 			r = 0; /* the file worker has removed it meanwhile */
 	}
-	closedir(d);
 	return r;
 }
 

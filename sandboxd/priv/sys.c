@@ -96,6 +96,18 @@ int file_read(int dir, const char *name, char *buf, size_t size)
 	return 0;
 }
 
+DIR *dir_read(int dir, const char *name)
+{
+	int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+
+	if (!d && fd >= 0) {
+		close(fd);
+		errno = ENOMEM; /* all that can be wrong with an open folder */
+	}
+	return d;
+}
+
 int dir_make(int parent, const char *name, unsigned int mode)
 {
 	if (mkdirat(parent, name, mode) < 0 && errno != EEXIST)

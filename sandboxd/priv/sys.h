@@ -4,6 +4,7 @@
 #ifndef SANDBOXD_PRIV_SYS_H
 #define SANDBOXD_PRIV_SYS_H
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -54,6 +55,14 @@ void __asan_unpoison_memory_region(const volatile void *addr, size_t size);
 int file_write(int dir, const char *name, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 int file_read(int dir, const char *name, char *buf, size_t size);
+/* A folder of ours below dir, to be read; what lies there as a link is none. NULL, and errno: why not. */
+DIR *dir_read(int dir, const char *name);
+static inline void closedir_p(DIR **d)
+{
+	if (*d)
+		closedir(*d);
+}
+#define _cleanup_dir_ __attribute__((cleanup(closedir_p)))
 /* mkdir that accepts what exists, then opens it. */
 int dir_make(int parent, const char *name, unsigned int mode);
 /* field 22 of /proc/<pid>/stat, 0 when there is no such process */
