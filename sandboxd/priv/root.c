@@ -263,13 +263,31 @@ static int fill_dev(int dev, struct fail *f)
 	return 0;
 }
 
+/* Terminals are opened by the shim and belong to the sandbox user, group tty. Kernels whose devpts has the old
+ * interface of mounts (6.1: fs/devpts/inode.c, match_int) take a number for a long and refuse what is no int, an id
+ * from 2^31 on: there it is written as the long that has its bits. Others refuse that. */
+static int mount_pts(int root, const struct root_spec *s, struct fail *f)
+{
+	char uid[32], gid[32];
+	/* the host has some thousand terminals for all of them */
+	const char *const opts[] = { "mode=0620", "ptmxmode=0666", uid, gid, "max=128", NULL };
+	const uint64_t attr = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
+	int p;
+
+	snprintf(uid, sizeof(uid), "uid=%u", s->uid + 1001);
+	snprintf(gid, sizeof(gid), "gid=%u", s->uid + 5);
+	p = mount_fs(root, "dev/pts", "devpts", opts, attr, NULL);
+	if (p != -EINVAL)
+		return p < 0 ? fail_set(f, p, "mount /dev/pts") : p;
+	snprintf(uid, sizeof(uid), "uid=%llu", (unsigned long long)(int)(s->uid + 1001));
+	snprintf(gid, sizeof(gid), "gid=%llu", (unsigned long long)(int)(s->uid + 5));
+	return mount_fs(root, "dev/pts", "devpts", opts, attr, f);
+}
+
 /* Owned by host root, which is nobody inside: the guest adds, removes and changes nothing here. */
 static int make_dev(int root, const struct root_spec *s, struct fail *f)
 {
 	static const char *const opts[] = { "size=64k", "mode=0755", NULL };
-	char uid[32], gid[32];
-	/* the host has some thousand terminals for all of them */
-	const char *const pts[] = { "mode=0620", "ptmxmode=0666", uid, gid, "max=128", NULL };
 	_cleanup_close_ int dev =
 		mount_fs(root, "dev", "tmpfs", opts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, f);
 	_cleanup_close_ int p = -1, q = -1;
@@ -277,10 +295,7 @@ static int make_dev(int root, const struct root_spec *s, struct fail *f)
 
 	if (r < 0)
 		return r;
-	/* Terminals are opened by the shim and belong to the sandbox user, group tty. */
-	snprintf(uid, sizeof(uid), "uid=%u", s->uid + 1001);
-	snprintf(gid, sizeof(gid), "gid=%u", s->uid + 5);
-	p = mount_fs(root, "dev/pts", "devpts", pts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, f);
+	p = mount_pts(root, s, f);
 	if (p < 0)
 		return p;
 	q = mount_fs(root, "dev/mqueue", "mqueue", NULL, ROOT_SAFE | MOUNT_ATTR_NOEXEC, f);
