@@ -16,6 +16,7 @@
 #include <sched.h>
 #include <stddef.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -28,6 +29,9 @@
 #define NAMESPACES                                                                                          \
 	(CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET)
 #define X32_BIT 0x40000000u
+#ifndef PR_SCHED_CORE
+#define PR_SCHED_CORE 62
+#endif
 
 /* clang-format off */
 static const int refused[] = {
@@ -75,6 +79,11 @@ static const struct sock_filter by_argument[] = {
 	IF_EQ(SYS_clone, 0, 4), LOAD(args[0]), IF_SET(NAMESPACES, 0, 1), REFUSE(EPERM), GIVE(SECCOMP_RET_ALLOW),
 	/* its own limits only */
 	IF_EQ(SYS_prlimit64, 0, 4), LOAD(args[0]), IF_EQ(0, 1, 0), REFUSE(EPERM), GIVE(SECCOMP_RET_ALLOW),
+	/* half a processor kept idle by a mark on its threads */
+	IF_EQ(SYS_prctl, 0, 4), LOAD(args[0]), IF_EQ(PR_SCHED_CORE, 0, 1), REFUSE(EPERM), GIVE(SECCOMP_RET_ALLOW),
+	/* the huge pages that the host has set aside for somebody */
+	IF_EQ(SYS_mmap, 0, 4), LOAD(args[3]), IF_SET(MAP_HUGETLB, 0, 1), REFUSE(EINVAL), GIVE(SECCOMP_RET_ALLOW),
+	IF_EQ(SYS_memfd_create, 0, 4), LOAD(args[1]), IF_SET(MFD_HUGETLB, 0, 1), REFUSE(EINVAL), GIVE(SECCOMP_RET_ALLOW),
 	/* what is asked of any file and terminal, 'T' */
 	IF_EQ(SYS_ioctl, 0, 7), LOAD(args[1]), IF_EQ(TIOCSTI, 4, 0), IF_EQ(TIOCSETD, 3, 0),
 	BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xffffff00u), IF_EQ('T' << 8, 0, 1), GIVE(SECCOMP_RET_ALLOW),

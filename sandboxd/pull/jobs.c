@@ -362,14 +362,14 @@ static void *run_job(void *arg)
 	char text[PULL_TEXT_MAX] = "";
 	enum pull_result result = PULL_CANCELLED;
 	struct place *p;
-	bool ran = false;
 
-	while (!ran && (p = take_place(j))) {
+	while ((p = take_place(j))) {
+		bool ran = false;
 		result = work(j, p, &ran, text);
-		ran |= !p->dead; /* a cell that ended before: the next one does it */
-		if (ran)
+		if (ran || !p->dead)
 			break;
-		leave_place(p);
+		leave_place(p); /* that had ended before: another does it */
+		result = PULL_CANCELLED;
 	}
 	answer(j->req.tag, result, text);
 	if (p) {

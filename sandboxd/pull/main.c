@@ -159,6 +159,8 @@ int pull_drop(uid_t uid, gid_t gid)
 {
 	if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
 		return -1;
+	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0) /* also where the host has set fs.suid_dumpable */
+		return -1;
 	if (setuid(0) < 0)
 		return 0;
 	errno = EEXIST; /* could go back to root */

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # A run of skopeo that its registry has taken over: the image's name registry.test/lie-NAME says what it tries in its
 # cell. What came of it goes into its last words, which the image's error shows.
-import ctypes, os, platform, re, resource, signal, socket, sys, time
+import ctypes, errno, mmap, os, platform, re, resource, signal, socket, sys, time
 
 libc = ctypes.CDLL(None, use_errno=True)
 lie = re.search(r"/lie-([a-z]+)", " ".join(sys.argv)).group(1)
@@ -34,6 +34,19 @@ def ioctl(request, fill):
     os.close(fd)
     if got < 0 and wrong not in (22, 95):  # these two: it was heard, but not with these numbers
         raise OSError(wrong, os.strerror(wrong))
+
+
+def prctl(*args):
+    if libc.prctl(*[ctypes.c_ulong(a) for a in args]) < 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def huge_pages():
+    try:
+        mmap.mmap(-1, 2 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000)
+    except OSError as e:
+        if e.errno != errno.ENOMEM:  # there are none at the moment
+            raise
 
 
 def alive(pid, sig):
@@ -81,6 +94,8 @@ ATTEMPTS = {
     "io-uring": lambda: call("io_uring_setup", 4, ctypes.create_string_buffer(256)),
     "perf": lambda: call("perf_event_open", ctypes.create_string_buffer(b"\1\0\0\0\x80", 256), 0, -1, -1, 0),
     "userfaultfd": lambda: call("userfaultfd", 1),
+    "half-a-processor": lambda: prctl(62, 1, 0, 0, 0),
+    "huge-pages": huge_pages,
     # networks that are not its cell's
     "vsock": lambda: loop(None, (40, socket.SOCK_STREAM)),
     "kernel-crypto": lambda: loop(None, (38, socket.SOCK_SEQPACKET)),
