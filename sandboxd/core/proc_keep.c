@@ -181,14 +181,14 @@ static bool fill_from_meta(struct proc *p)
 /* The table gets the process as running first: an exit that is reported just now then finds it, and
  * one that was reported before is seen in the head. Records lie where a shim can write, so what they take is
  * held to what starts may take. */
-static void take_back(struct proc *p, bool alive)
+static void take_back(struct proc *p, bool alive, bool over)
 {
 	struct sandbox *s = p->sandbox;
 	struct spool_head h;
 
 	pthread_mutex_lock(&s->lock);
 	p->state = PROC_RUNNING;
-	bool in = proc_argv_fits(p) && proc_insert(p);
+	bool in = (over || proc_argv_fits(p)) && proc_insert(p);
 	if (in) {
 		s->running_procs++;
 		s->idle_since_ms = 0;
@@ -219,7 +219,7 @@ static bool restore_one(struct sandbox *s, uint32_t num, bool alive)
 	if (proc_spool(p) >= 0)
 		used = fill_from_meta(p);
 	if (used && spool_head_read(p, &h) == 0 && h.state != SPOOL_NEW)
-		take_back(p, alive);
+		take_back(p, alive, !alive || h.state == SPOOL_EXITED);
 	else if (used)
 		spool_clear(p); /* its start was never answered */
 	proc_unref(p);
