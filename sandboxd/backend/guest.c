@@ -292,8 +292,10 @@ static int call(struct guest *g, struct request *q, struct proto_frame *a, int *
 	call_end(g, &c, r == 0);
 	if (r == 0)
 		return 0;
-	if (ret_fd)
+	if (ret_fd) {
 		close_p(ret_fd);
+		*ret_fd = -1; /* the caller closes it, too */
+	}
 	return set_broken(e, r);
 }
 

@@ -2,6 +2,7 @@
 /* A shim that lies, stops or dies: each call ends with an error of that sandbox, nothing else. */
 #include "sandboxd/backend/guest.h"
 
+#include "common/sys/fd.h"
 #include "tests/support/patience.h"
 #include "tests/support/test.h"
 
@@ -9,8 +10,20 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+/* Of a number that is nobody's: a moment later it could have been somebody's. */
+static _Atomic unsigned closed_twice;
+
+int close(int fd)
+{
+	int r = (int)syscall(SYS_close, fd);
+
+	closed_twice += r < 0 && errno == EBADF;
+	return r;
+}
 
 struct liar {
 	char dir[64];
@@ -19,6 +32,7 @@ struct liar {
 	size_t ok_len;
 	const void *answer;              /* to the first call */
 	size_t answer_len;
+	bool gives; /* a descriptor with it */
 	const void *events;
 	size_t events_len;
 	pthread_t thread;
@@ -46,7 +60,7 @@ static void serve_one(struct liar *l, int fd)
 		return;
 	}
 	if (recv(fd, buf, sizeof(buf), 0) > 0)
-		(void)send(fd, l->answer, l->answer_len, MSG_NOSIGNAL);
+		(void)fd_send_msg(fd, l->answer, l->answer_len, &fd, l->gives);
 }
 
 /* Events stay open while calls are served; a call's connection is closed after its answer. */
@@ -167,6 +181,30 @@ static void wrong_answers_end_the_call(void **state)
 	}
 }
 
+/* Other threads of the server open something all the time. */
+static void what_comes_with_a_wrong_answer_is_closed_once(void **state)
+{
+	static const struct proto_frame bad[] = { { .op = PROTO_DIAL, .tag = 77 }, { .op = PROTO_DIAL, .len = 100 },
+		{ .op = PROTO_START }, { .op = PROTO_DIAL, .value = -ECONNREFUSED } };
+
+	(void)state;
+	for (size_t i = 0; i <= ARRAY_LEN(bad); i++) {
+		struct liar l = { .ok = &good, .ok_len = sizeof(good), .answer = &bad[i % 4],
+			.answer_len = i < 4 ? sizeof(bad[i]) : 5, .gives = true };
+		struct guest *g = NULL;
+		struct err e = ERR_NULL;
+		int got = -1;
+		liar_open(&l);
+		assert_int_equal(guest_connect(l.hub, l.dirfd, secret, 1, &watch, &l, &g, &e), 0);
+		closed_twice = 0;
+		assert_int_equal(guest_dial(g, 80, &got, &e), -1);
+		assert_int_equal(got, -1);
+		assert_int_equal(closed_twice, 0);
+		guest_free(g);
+		liar_close(&l);
+	}
+}
+
 static void wrong_events_end_the_guest(void **state)
 {
 	struct proto_frame ev[3] = { { .op = PROTO_OUTPUT, .value = 5 },
@@ -206,6 +244,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_wrong_greeting_is_refused),
 		cmocka_unit_test(wrong_answers_end_the_call),
+		cmocka_unit_test(what_comes_with_a_wrong_answer_is_closed_once),
 		cmocka_unit_test(wrong_events_end_the_guest),
 		cmocka_unit_test(nobody_there_is_an_error),
 	};
