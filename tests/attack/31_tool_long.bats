@@ -18,3 +18,13 @@ load tool
 	await 30 eval '[ $(fds) = '"$before"' ]' || { fds; return 1; }
 	await 30 nothing_fetched
 }
+
+@test "registries on forty ports of the loopback, one after the other: none is too many" {
+	local i
+	server_stop
+	server u --registry-allow-private
+	for i in $(seq 40); do
+		name() { echo "localhost:$((20000 + i))/lie-$1:1"; }
+		[[ $(lie way) == *'no public address'* ]] || { echo "port $i: $(lie way)"; return 1; } # of the tool: it has run
+	done
+}
