@@ -167,7 +167,6 @@ static struct core *core_new(const struct backend_ops *ops, struct backend *b)
 	c->backend = b;
 	c->run_dirfd = -1;
 	c->jobs_tail = &c->jobs;
-	c->rests_tail = &c->rests;
 	registry_init(&c->reg);
 	pthread_mutex_init(&c->change_lock, NULL);
 	pthread_mutex_init(&c->queue_lock, NULL);

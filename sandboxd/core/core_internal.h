@@ -19,8 +19,8 @@ struct end_job {
 	struct sandbox *s;
 	const char *reason;    /* NULL: a clean-up */
 	/* clean-up only: */
-	int64_t not_before_ms;
-	bool destroy; /* the backend has not been asked to take away what is left */
+	int64_t not_before_ms, wait_ms; /* wait_ms: before the next try */
+	bool destroy; /* the backend has not been asked to take away what is left, or could not */
 	bool again;   /* it could not */
 	bool cleaned; /* but for: */
 	bool record;  /* the end is not in the store yet */
@@ -74,8 +74,8 @@ struct core {
 	bool ends_untold; /* atomic; see core_tell_ends */
 	/* under queue_lock */
 	struct end_job *jobs, **jobs_tail;
-	struct end_job *rests, **rests_tail; /* clean-ups, oldest first */
-	bool reaper_idle;                    /* it sleeps until it is woken */
+	struct end_job *rests;   /* clean-ups, in the order of their times */
+	int64_t reaper_wakes_ms; /* it sleeps until then; 0: it is awake */
 	bool stop;
 };
 

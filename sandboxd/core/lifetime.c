@@ -22,6 +22,7 @@
 #define CANCEL_DIED   2  /* sandbox.cancel: the shim died while it was being made */
 #define REST_AFTER_MS 15 /* so long cleaning up waits, to be out of the next request's way */
 #define AGAIN_MS      1000  /* after a clean-up that could not be done */
+#define AGAIN_MOST_MS 60000 /* the backend may take long to say that it could not, and others wait meanwhile */
 #define GONE_MS       2000 /* a killed guest that is not gone by then is left to the backend */
 #define RECORDS_LEAST (8u << 20) /* bytes for records and output, without which none is made */
 
@@ -106,8 +107,8 @@ static enum end_step end_step(struct sandbox *s, const char *reason)
 static void note_end(struct sandbox *s, bool well)
 {
 	pthread_mutex_lock(&s->lock);
-	s->ended = well;
-	s->end_failed = !well;
+	s->ended |= well; /* who was told that it could not end may come after who saw it end */
+	s->end_failed = !s->ended;
 	if (well)
 		registry_free_mounts(&s->core->reg, s);
 	pthread_cond_broadcast(&s->changed);
@@ -124,7 +125,8 @@ static void close_run_dir(struct sandbox *s)
 }
 
 /* What no caller has to wait for: namespaces and disk, connections, descriptors, the run folder, the
- * eldest. False: the backend could not, the rest is done. */
+ * eldest. False: the backend could not, the rest is done. One that could not be ended at first has ended when it
+ * could. */
 static bool clean_up(struct sandbox *s, bool destroy, bool again)
 {
 	struct core *c = s->core;
@@ -134,6 +136,8 @@ static bool clean_up(struct sandbox *s, bool destroy, bool again)
 	fault_point("end-answered");
 	store_look(c->store);
 	done = !destroy || c->ops->destroy(c->backend, s->id, &e) == 0;
+	if (destroy && done)
+		note_end(s, true);
 	pthread_mutex_lock(&s->lock);
 	ended = s->ended;
 	pthread_mutex_unlock(&s->lock);
@@ -156,19 +160,21 @@ static bool clean_up(struct sandbox *s, bool destroy, bool again)
 	return done;
 }
 
-/* Takes the job; false: nobody is there any more who would do it, or one that waits saves the same record. The
- * reaper is woken by who tells of the end. */
+/* Takes the job; false: nobody is there any more who would do it, or one that waits saves the same record. They
+ * stand in the order of their times. The reaper is woken by who tells of the end. */
 static bool queue_rest(struct core *c, struct end_job *j, int64_t after_ms)
 {
+	struct end_job **at = &c->rests;
 	bool queued = false;
 
 	pthread_mutex_lock(&c->queue_lock);
 	if (!c->stop && c->reaping && !(j->save && j->s->save_queued)) {
 		j->s->save_queued |= j->save;
 		j->not_before_ms = clock_mono_ms() + after_ms;
-		j->next = NULL;
-		*c->rests_tail = j;
-		c->rests_tail = &j->next;
+		while (*at && (*at)->not_before_ms <= j->not_before_ms)
+			at = &(*at)->next;
+		j->next = *at;
+		*at = j;
 		queued = true;
 	}
 	pthread_mutex_unlock(&c->queue_lock);
@@ -181,59 +187,59 @@ void core_tell_ends(struct core *c)
 		return;
 	core_changed(c);
 	pthread_mutex_lock(&c->queue_lock);
-	if (c->reaper_idle)
+	if (c->rests && c->rests->not_before_ms < c->reaper_wakes_ms)
 		pthread_cond_signal(&c->queue_cond);
 	pthread_mutex_unlock(&c->queue_lock);
 }
 
-/* Takes the grip. */
-static void queue_clean_up(
-	struct sandbox *s, struct backend_grip *grip, bool destroy, bool record)
+/* False: as of queue_rest. */
+static bool queue_for(struct sandbox *s, struct end_job what, int64_t after_ms)
 {
 	struct end_job *j = calloc(1, sizeof(*j));
 
-	if (j) {
-		sandbox_ref(s);
-		j->s = s;
-		j->destroy = destroy;
-		j->record = record;
-		j->grip = *grip;
-		if (queue_rest(s->core, j, REST_AFTER_MS))
-			return;
-		sandbox_unref(s);
-		free(j);
-	}
-	backend_grip_close(grip);
-	(void)clean_up(s, destroy, false);
+	if (!j)
+		return false;
+	*j = what;
+	j->s = s;
+	sandbox_ref(s);
+	if (queue_rest(s->core, j, after_ms))
+		return true;
+	sandbox_unref(s);
+	free(j);
+	return false;
+}
+
+/* Takes the grip. */
+static void queue_clean_up(struct sandbox *s, struct end_job what, int64_t after_ms)
+{
+	if (queue_for(s, what, after_ms))
+		return;
+	backend_grip_close(&what.grip);
+	(void)clean_up(s, what.destroy, false);
+}
+
+static void tell_reaper(struct core *c)
+{
+	__atomic_store_n(&c->ends_untold, true, __ATOMIC_RELEASE);
+	core_tell_ends(c);
 }
 
 void lifetime_clean_up_later(struct sandbox *s)
 {
-	struct backend_grip none = BACKEND_GRIP_NULL;
+	const struct end_job what = { .destroy = true, .grip = BACKEND_GRIP_NULL };
 
-	queue_clean_up(s, &none, true, false);
-	__atomic_store_n(&s->core->ends_untold, true, __ATOMIC_RELEASE);
-	core_tell_ends(s->core);
+	queue_clean_up(s, what, AGAIN_MS);
+	tell_reaper(s->core);
 }
 
 int lifetime_wait_saved(struct sandbox *s, uint64_t ticket, struct err *e)
 {
-	struct end_job *j;
+	const struct end_job what = { .cleaned = true, .save = true, .grip = BACKEND_GRIP_NULL };
 
 	if (store_wait(s->core->store, ticket, e) == 0)
 		return 0;
-	j = calloc(1, sizeof(*j));
-	if (!j)
-		return -1;
-	sandbox_ref(s);
-	*j = (struct end_job){ .s = s, .cleaned = true, .save = true, .grip = BACKEND_GRIP_NULL };
-	if (!queue_rest(s->core, j, AGAIN_MS)) {
-		sandbox_unref(s);
-		free(j);
-		return -1;
-	}
-	__atomic_store_n(&s->core->ends_untold, true, __ATOMIC_RELEASE);
-	core_tell_ends(s->core);
+	if (queue_for(s, what, AGAIN_MS))
+		tell_reaper(s->core);
 	return -1;
 }
 
@@ -262,7 +268,7 @@ static bool record_end(struct sandbox *s)
 /* No guest process may run, and the record must say so, once the caller is told; what is left can
  * wait. The record is written by this thread while the guest dies; a store that has no room is no reason
  * to keep the guest, and is told again and again. Without a grip on it, or when it does not help, the
- * backend is asked. Takes the grip. */
+ * backend is asked, and asked again when it could not. Takes the grip. */
 static int end_runtime(struct sandbox *s, struct backend_grip *grip, uint64_t ticket, struct err *e)
 {
 	struct core *c = s->core;
@@ -276,7 +282,9 @@ static int end_runtime(struct sandbox *s, struct backend_grip *grip, uint64_t ti
 		rc = c->ops->destroy(c->backend, s->id, e);
 	fault_point("end-recorded");
 	note_end(s, rc == 0);
-	queue_clean_up(s, grip, gone, !stored);
+	queue_clean_up(s,
+		(struct end_job){ .destroy = gone || rc < 0, .record = !stored, .grip = *grip },
+		rc < 0 ? AGAIN_MS : REST_AFTER_MS);
 	__atomic_store_n(&c->ends_untold, true, __ATOMIC_RELEASE);
 	if (rc < 0)
 		log_error(
@@ -487,6 +495,13 @@ static void *ticker(void *arg)
 	return NULL;
 }
 
+static int64_t next_wait(const struct end_job *j)
+{
+	if (j->cleaned || !j->wait_ms)
+		return AGAIN_MS;
+	return j->wait_ms < AGAIN_MOST_MS / 2 ? j->wait_ms * 2 : AGAIN_MOST_MS;
+}
+
 static void run_job(struct core *c, struct end_job *j)
 {
 	struct err e = ERR_NULL;
@@ -499,7 +514,8 @@ static void run_job(struct core *c, struct end_job *j)
 		j->record = j->record && !record_end(j->s);
 		j->save = j->save && !save_again(j->s);
 		j->again = true;
-		if ((!j->cleaned || j->record || j->save) && queue_rest(c, j, AGAIN_MS))
+		j->wait_ms = next_wait(j);
+		if ((!j->cleaned || j->record || j->save) && queue_rest(c, j, j->wait_ms))
 			return;
 	}
 	backend_grip_close(&j->grip);
@@ -528,8 +544,6 @@ static struct end_job *take_job(struct core *c, int64_t *ret_ms)
 		return NULL;
 	}
 	c->rests = j->next;
-	if (!c->rests)
-		c->rests_tail = &c->rests;
 	if (j->save)
 		j->s->save_queued = false;
 	return j;
@@ -540,12 +554,12 @@ static void wait_job(struct core *c, int64_t ms)
 {
 	struct timespec until = deadline_at_ms(ms);
 
-	c->reaper_idle = !ms;
+	c->reaper_wakes_ms = ms ? ms : INT64_MAX;
 	if (ms)
 		(void)cond_wait_until(&c->queue_cond, &c->queue_lock, &until);
 	else
 		pthread_cond_wait(&c->queue_cond, &c->queue_lock);
-	c->reaper_idle = false;
+	c->reaper_wakes_ms = 0;
 }
 
 /* Ends that have not begun when it stops are left to the one who stops it. */

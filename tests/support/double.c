@@ -262,6 +262,13 @@ void double_set(bool *what, bool to)
 	pthread_mutex_unlock(&w->lock);
 }
 
+void double_fail_ends(int n)
+{
+	pthread_mutex_lock(&w->lock);
+	w->fail_ends = n;
+	pthread_mutex_unlock(&w->lock);
+}
+
 void double_wait(bool (*fn)(void *arg), void *arg)
 {
 	for (int i = 0; i < 3000; i++) {

@@ -42,6 +42,7 @@ void double_close(struct double_rig *r); /* ends every sandbox, removes the fold
 void double_restart(struct double_rig *r, bool keep_at_stop, bool keep_at_start);
 
 void double_set(bool *what, bool to); /* and wakes who waits */
+void double_fail_ends(int n);
 /* Waits at most 30 s for it. */
 void double_wait(bool (*fn)(void *arg), void *arg);
 /* A running sandbox, referenced; the test fails when there is none. */

@@ -76,6 +76,40 @@ static void a_death_is_not_lost_behind_an_idle_end_that_waits(void **state)
 	sandbox_unref(s);
 }
 
+static bool none_fails(void *arg)
+{
+	bool none;
+
+	(void)arg;
+	pthread_mutex_lock(&w->lock);
+	none = w->fail_ends == 0;
+	pthread_mutex_unlock(&w->lock);
+	return none;
+}
+
+static bool is_missing(void *path)
+{
+	return access(path, F_OK) < 0;
+}
+
+/* Nobody asks for the end of one that is shown as ended: what the backend could not do at first it is asked for
+ * again. */
+static void one_that_could_not_be_ended_ends_later(void **state)
+{
+	struct sandbox *s = double_sandbox(&rig, NULL);
+	char path[256];
+
+	(void)state;
+	double_fail_ends(3);
+	assert_int_equal(sandbox_terminate(s, "request", NULL), -1);
+	assert_false(has_ended(s));
+	double_wait(has_ended, s);
+	assert_true(none_fails(NULL));
+	snprintf(path, sizeof(path), "%s/run/%s", rig.dir, s->id);
+	double_wait(is_missing, path);
+	sandbox_unref(s);
+}
+
 static bool records_hold(const char *needle)
 {
 	static const char *const names[] = { "records.db", "records.db-wal" };
@@ -163,17 +197,6 @@ static bool was_made(void *arg)
 	made = w->made > 0;
 	pthread_mutex_unlock(&w->lock);
 	return made;
-}
-
-static bool none_fails(void *arg)
-{
-	bool none;
-
-	(void)arg;
-	pthread_mutex_lock(&w->lock);
-	none = w->fail_ends == 0;
-	pthread_mutex_unlock(&w->lock);
-	return none;
 }
 
 /* Its client hangs up when all is there, and the backend cannot take it away at first. */
@@ -294,6 +317,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		T(a_death_is_not_lost_behind_an_idle_end_that_waits),
+		T(one_that_could_not_be_ended_ends_later),
 		T(what_finds_no_room_is_recorded_when_there_is_some),
 		T(what_is_left_of_a_create_is_tried_again),
 		T(two_with_one_name_are_both_taken_back),
