@@ -56,6 +56,7 @@ heard() {
 }
 # third OPTIONS: one more mount behind the liar, at $T/m3.
 third() {
+	! mountpoint -q "$T/m3" 2>/dev/null || fusermount3 -uz "$T/m3" # of a row that failed
 	mkdir -p "$T/m3"
 	SBX_ENDPOINT=unix://$T/liar "$O/bin/sbxfs" -o "$1" "$T/m3"
 	fs_wait mountpoint -q "$T/m3"
@@ -133,7 +134,7 @@ names() { python3 -c 'import os, sys; print(sorted(os.listdir(sys.argv[1].encode
 	third timeout=20
 	R=$T/m3/box/fs/sandbox/home
 	echo here >"$T/word"
-	refused "No such file" cat "$R/$deep/none"
+	fs_wait test -d "$R/$deep" # first questions go another way, until there is a connection
 	cd "$R/c"
 	refused "No such file" cat l
 	mkdir "$R/x" 2>/dev/null 3>&- & # the kernel keeps the folder for it
@@ -153,8 +154,8 @@ names() { python3 -c 'import os, sys; print(sorted(os.listdir(sys.argv[1].encode
 	kill $p
 	wait $p $! || true
 	rm "$T/heldpid" "$T"/word.[xc]
-	# Now it is free.
-	refused "No such file" cat "$R/$deep/c/l"
+	moved() { [[ $(cat "$R/$deep/c/l" 2>&1) == *"No such file"* ]]; }
+	fs_wait moved # now it can
 	refused "No such file" cat l
 	cd "$T/host"
 	fusermount3 -u "$T/m3"
