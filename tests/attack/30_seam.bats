@@ -165,6 +165,17 @@ installed() { [ "$(image "$1" | jq -r .state)" != installing ]; }
 	as_before
 }
 
+@test "a fetched image that is a link, or whose layer is a terabyte: it is not read" {
+	local lie
+	for lie in linked:'the fetched image' grown:'not the size of its manifest'; do
+		post /v1/images "{\"image\": \"registry.test/lie-${lie%%:*}:1\"}" >/dev/null
+		await 60 installed "${lie%%:*}"
+		[[ $(image "${lie%%:*}" | jq -r .error) == *"${lie#*:}"* ]] || { image "${lie%%:*}"; return 1; }
+		api -X DELETE "/v1/images?image=registry.test/lie-${lie%%:*}:1" >/dev/null
+	done
+	as_before
+}
+
 # The last one: no image can be fetched any more afterwards.
 @test "a tool that never answers holds up no other, and may end" {
 	post /v1/images '{"image": "registry.test/lie-silent:1"}' >/dev/null

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # An sbx-pull that somebody has taken over, as skopeo might have been by what it read: the image's name
 # registry.test/lie-NAME says what it brings and what it answers. pull.h has the layouts.
-import array, os, socket, struct, sys, time
+import array, hashlib, json, os, platform, socket, struct, sys, time
 
 MAGIC = 0x50554C31
 REQ = struct.Struct("<IIII512s")
@@ -53,6 +53,33 @@ def noise(d, tag):
     answer(tag, -2147483648, b"%s%n")
 
 
+def image():  # manifest, configuration: of an image whose layer is told to have ten bytes
+    arch = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
+    config = json.dumps({"architecture": arch, "os": "linux", "rootfs": {"type": "layers", "diff_ids": []}}).encode()
+    kind = "application/vnd.oci.image."
+    layer = {"mediaType": kind + "layer.v1.tar", "digest": "sha256:" + "7" * 64, "size": 10}
+    of = {"mediaType": kind + "config.v1+json", "digest": "sha256:" + hashlib.sha256(config).hexdigest(), "size": len(config)}
+    return json.dumps({"schemaVersion": 2, "mediaType": kind + "manifest.v1+json", "config": of, "layers": [layer]}).encode(), config
+
+
+def linked(d, op):
+    if op == 1:
+        write(d + "/manifest", image()[0])
+    else:
+        os.symlink("/proc/self", d + "/image")
+
+
+def grown(d, op):
+    manifest, config = image()
+    if op == 1:
+        return write(d + "/manifest", manifest)
+    os.mkdir(d + "/image")
+    write(d + "/image/manifest.json", manifest)
+    write(d + "/image/" + hashlib.sha256(config).hexdigest(), config)
+    os.truncate(os.open(d + "/image/" + "7" * 64, os.O_RDWR | os.O_CREAT), 1 << 40)
+
+
+TWICE = {"linked": linked, "grown": grown}
 LIES = {
     "fifo": lambda d: os.mkfifo(d + "/manifest"),
     "link": lambda d: os.symlink("/etc/passwd", d + "/manifest"),
@@ -78,6 +105,8 @@ while True:
     if lie == "noise":
         noise("%s/pull/%d" % (state, tag), tag)
         continue
+    if lie in TWICE:
+        TWICE[lie]("%s/pull/%d" % (state, tag), op)
     if lie in LIES:
         LIES[lie]("%s/pull/%d" % (state, tag))
     answer(tag)
