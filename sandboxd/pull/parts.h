@@ -46,9 +46,9 @@ struct cell {
 	int num, sock;
 	int dirfd; /* pull/.cell-NUM, where the run has no right to write */
 };
-/* As root, in a process of one thread; it becomes uid and gid without rights, gid not being its caller's. *ret_listener:
- * in the cell's network; connections to it say CONNECT first, and it does not block. It ends with its socket, and with the caller's process namespace.
- * 0, or -1 with errno. */
+/* As root, in a process of one thread; the cell becomes uid and gid without rights, gid not being its caller's.
+ * *ret_listener: in the cell's network; connections to it say CONNECT first, and it does not block. It ends with its
+ * socket, and with the caller's process namespace. 0, or -1 with errno. */
 int cell_start(int num, uid_t uid, gid_t gid, struct cell *ret, int *ret_listener);
 /* The rest is for whoever has the cell to himself. -errno; -EPIPE: the cell has ended. */
 int cell_listen(const struct cell *c, const struct sockaddr_in *at); /* a listener in its network */

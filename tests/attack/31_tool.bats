@@ -13,7 +13,7 @@ load tool
 	for i in 1 2; do
 		said=$(lie closed)
 		[[ $said == *'(closed)' || $said == *'more than an image may be' ]] || { echo "$said"; return 1; } # it was seen
-		await 30 nothing_fetched || { find "$D/state/pull"; return 1; }
+		await 30 nothing_fetched || { ls -AR "$D/state/pull" | head -n 20; return 1; }
 	done
 	is "$(lie reach)" 'it could not be fetched (got nothing)'
 	await 30 eval '[ $(fds) = '"$before"' ]' || { fds; return 1; }
