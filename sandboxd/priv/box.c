@@ -89,7 +89,8 @@ int record_drop(int boxes, const char *id)
 
 	sealed_name(name, id);
 	(void)unlinkat(boxes, name, 0);
-	return renameat(boxes, id, boxes, SPARE) < 0 && errno != ENOENT ? -errno : 0;
+	/* it names a block that others get now: on a disk where nothing can be renamed it is just removed */
+	return renameat(boxes, id, boxes, SPARE) < 0 && unlinkat(boxes, id, 0) < 0 && errno != ENOENT ? -errno : 0;
 }
 
 bool record_alive(const struct record *b, const char *boot)
@@ -103,14 +104,17 @@ int box_boot_id(char boot[40])
 	return file_read(AT_FDCWD, "/proc/sys/kernel/random/boot_id", boot, 40);
 }
 
-void box_each(int boxes, void (*fn)(void *arg, const char *id), void *arg)
+int box_each(int boxes, void (*fn)(void *arg, const char *id), void *arg)
 {
 	_cleanup_dir_ DIR *d = dir_read(boxes, ".");
 	struct dirent *de;
 
-	while (d && (de = readdir(d)))
+	if (!d)
+		return -errno;
+	while ((de = readdir(d)))
 		if (name_is_id(de->d_name, PRIV_ID_MAX))
 			fn(arg, de->d_name);
+	return 0;
 }
 
 int box_block_take(struct box_blocks *b, uint32_t *ret)

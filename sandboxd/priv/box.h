@@ -57,7 +57,7 @@ int record_note_sealed(int boxes, const char *id, int64_t bytes);
 /* The shim named in b still runs, in this boot. */
 bool record_alive(const struct record *b, const char *boot);
 int box_boot_id(char boot[40]);
-void box_each(int boxes, void (*fn)(void *arg, const char *id), void *arg);
+int box_each(int boxes, void (*fn)(void *arg, const char *id), void *arg);
 
 /* Blocks in use, one bit each. */
 struct box_blocks {

@@ -148,21 +148,27 @@ static bool guest_populated(const struct broker *b, uint32_t block)
 	return cg_populated(&b->env.cg, guest);
 }
 
+int broker_find(const struct broker *b, const char *id, struct record *ret, struct fail *f)
+{
+	int r = ends_has(b, id) ? -ESRCH : record_read(b->env.boxes, id, ret);
+
+	if (record_unread(r))
+		return fail_set(f, r, "find %.63s", id);
+	return r < 0 ? fail_set(f, ESRCH, "no runtime of %.63s", id) : 0;
+}
+
 void op_alive(struct broker *b, const struct priv_req *q, int fd)
 {
 	struct fail f = { 0 };
-	int grip[PRIV_GRIP_FDS], r;
+	int grip[PRIV_GRIP_FDS];
 	struct record box;
 
 	(void)fd;
-	r = name_is_id(q->id, sizeof(q->id)) ? record_read(b->env.boxes, q->id, &box) : -EINVAL;
-	if (r == -EINVAL)
-		fail_set(&f, r, "id");
-	else if (record_unread(r))
-		fail_set(&f, r, "find %.63s", q->id);
-	else if (ends_has(b, q->id) || r < 0 ||
-		 box.generation != q->generation || !record_alive(&box, b->env.boot) ||
-		 !guest_populated(b, box.block))
+	if (!name_is_id(q->id, sizeof(q->id)))
+		fail_set(&f, EINVAL, "id");
+	else if (broker_find(b, q->id, &box, &f) == 0 &&
+		 (box.generation != q->generation || !record_alive(&box, b->env.boot) ||
+			 !guest_populated(b, box.block)))
 		fail_set(&f, ESRCH, "no runtime of this sandbox");
 	if (f.sys) {
 		broker_answer(b, q->op, q->tag, &f, NULL);

@@ -122,6 +122,8 @@ void broker_grip(const struct broker *b, uint32_t block, int grip[PRIV_GRIP_FDS]
 /* In a fork of the broker: closes what only the broker may hold. keep: one descriptor to spare. */
 void broker_leave(struct broker *b, int keep);
 struct job *broker_job(struct broker *b, enum job_kind kind);
+/* The record of a sandbox that is not being ended; f says why there is none, or none just now. */
+int broker_find(const struct broker *b, const char *id, struct record *ret, struct fail *f);
 int64_t broker_now_ms(void);
 
 /* ops, from ops.def */

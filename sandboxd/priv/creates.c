@@ -230,9 +230,13 @@ void creates_event(struct broker *b, struct job *j)
 		j->step = STEP_REPORTED;
 		return;
 	}
+	for (size_t i = 0; i < n; i++)
+		close(fds[i]); /* where not all could come */
 	if (len == sizeof(r)) {
 		j->fail = r.fail;
 		j->fail.text[sizeof(j->fail.text) - 1] = 0;
+		if (r.state == BUILD_READY)
+			fail_set(&j->fail, EMFILE, "take what a builder gives");
 		return;
 	}
 	builder_ended(b, j);

@@ -219,7 +219,7 @@ static int add(const struct build_env *env, const struct work *w, struct fail *f
 	int r = record_read(env->boxes, w->id, &box);
 
 	if (r < 0 || box.generation != w->generation)
-		return fail_set(f, ESRCH, "no runtime of %.63s", w->id);
+		return fail_set(f, record_unread(r) ? r : ESRCH, "no runtime of %.63s", w->id);
 	shim = (int)syscall(SYS_pidfd_open, box.shim_pid, 0);
 	/* The pidfd first: what the record says is then asked of just that process. */
 	if (shim < 0 || !record_alive(&box, env->boot))

@@ -378,6 +378,7 @@ static void sweep_one(void *arg, const char *id)
 struct owners {
 	struct broker *b;
 	bool has[BOX_BLOCKS];
+	bool unsure; /* there is a record that cannot be read just now */
 };
 
 static void note_owner(void *arg, const char *id)
@@ -385,8 +386,11 @@ static void note_owner(void *arg, const char *id)
 	struct owners *o = arg;
 	struct record box;
 
-	if (record_read(o->b->env.boxes, id, &box) == 0 && box.block < BOX_BLOCKS)
+	int r = record_read(o->b->env.boxes, id, &box);
+
+	if (r == 0)
 		o->has[box.block] = true;
+	o->unsure = o->unsure || record_unread(r);
 }
 
 static bool being_built(const struct broker *b, uint32_t block)
@@ -416,8 +420,8 @@ static void sweep_groups(struct broker *b)
 	if (!o)
 		return; /* the next start sweeps again */
 	o->b = b;
-	box_each(b->env.boxes, note_owner, o);
-	cg_each(&b->env.cg, sweep_group, o);
+	if (box_each(b->env.boxes, note_owner, o) == 0 && !o->unsure)
+		cg_each(&b->env.cg, sweep_group, o);
 	free(o);
 }
 

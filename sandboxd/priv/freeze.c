@@ -128,9 +128,7 @@ void op_freeze(struct broker *b, const struct priv_req *q, int fd)
 		fail_set(&f, EAGAIN, "a snapshot of %.63s is being taken", q->id);
 	else if (is_turning(b, q->id))
 		fail_set(&f, EAGAIN, "%.63s is being frozen or thawed", q->id);
-	else if (ends_has(b, q->id) || record_read(b->env.boxes, q->id, &box) < 0)
-		fail_set(&f, ESRCH, "no runtime of %.63s", q->id);
-	else
+	else if (broker_find(b, q->id, &box, &f) == 0)
 		start(b, q, box.block, &f);
 	if (f.sys)
 		broker_answer(b, q->op, q->tag, &f, NULL);

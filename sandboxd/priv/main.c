@@ -208,7 +208,9 @@ static int set_up(struct broker *b, const struct args *a, struct fail *f)
 		return r;
 	area_each(&env->areas, remove_unclaimed, &env->areas);
 	b->blocks.next = (uint32_t)strtoul(env->cg.base + strlen(CG_BASE), NULL, 16) % BOX_BLOCKS;
-	box_each(env->boxes, load_blocks, b);
+	r = box_each(env->boxes, load_blocks, b);
+	if (r < 0)
+		return fail_set(f, r, "read priv/boxes");
 	cg_each(&env->cg, load_group, b);
 	seal_recover_all(env);
 	limits_find(b);

@@ -15,9 +15,7 @@ void op_meter(struct broker *b, const struct priv_req *q, int fd)
 	(void)fd;
 	if (!name_is_id(q->id, sizeof(q->id))) {
 		fail_set(&f, EINVAL, "id");
-	} else if (ends_has(b, q->id) || record_read(b->env.boxes, q->id, &box) < 0) {
-		fail_set(&f, ESRCH, "no runtime of %.63s", q->id);
-	} else {
+	} else if (broker_find(b, q->id, &box, &f) == 0) {
 		box_group(group, box.block);
 		r = cg_meter(&b->env.cg, group, a.n);
 		if (r < 0)

@@ -86,11 +86,15 @@ void seal_recover(const struct build_env *env, const char *id)
 {
 	struct seal s = { .env = env, .held = true };
 	struct record box;
+	int r;
 
 	snprintf(s.mark, sizeof(s.mark), ".seal-%s", id);
 	if (faccessat(env->boxes, s.mark, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
 		return;
-	if (record_read(env->boxes, id, &box) < 0) {
+	r = record_read(env->boxes, id, &box);
+	if (record_unread(r))
+		return; /* the mark stays: the next start tries again */
+	if (r < 0) {
 		(void)unlinkat(env->boxes, s.mark, 0);
 		return;
 	}

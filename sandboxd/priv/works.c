@@ -153,6 +153,8 @@ void works_event(struct broker *b, struct job *j)
 	if (n != sizeof(r)) {
 		memset(&r, 0, sizeof(r));
 		fail_set(&r.fail, ECHILD, "the broker's helper ended early");
+		close_p(&j->fd); /* that there is one for the recovery, always */
+		j->fd = -1;
 		if (j->op == PRIV_SNAPSHOT)
 			seal_recover(&b->env, j->work.id);
 	}
@@ -234,8 +236,8 @@ void op_snapshot(struct broker *b, const struct priv_req *q, int fd)
 		fail_set(&f, EEXIST, "a snapshot of %.63s", q->id);
 	else if (works_layer(b, q->num) || images_has(b, q->num))
 		fail_set(&f, EEXIST, "layer %u", q->num);
-	else if (ends_has(b, q->id) || record_read(b->env.boxes, q->id, &box) < 0)
-		fail_set(&f, ESRCH, "no runtime of %.63s", q->id);
+	else
+		(void)broker_find(b, q->id, &box, &f);
 	queue(b, q, &f);
 }
 

@@ -137,22 +137,46 @@ static rlim_t next_descriptor(void)
 	}
 }
 
+/* Leaves the broker that many beside those it has; what it had. */
+static struct rlimit leave_descriptors(rlim_t n)
+{
+	struct rlimit usual, few;
+
+	assert_int_equal(prlimit(rig.broker, RLIMIT_NOFILE, NULL, &usual), 0);
+	few = (struct rlimit){ next_descriptor() + n, usual.rlim_max };
+	assert_int_equal(prlimit(rig.broker, RLIMIT_NOFILE, &few, NULL), 0);
+	return usual;
+}
+
 /* What cannot be looked at just now is not gone. (Should it get some back meanwhile, it may answer as ever.) */
 static void a_broker_without_descriptors_takes_nobody_for_gone(void **state)
 {
-	struct rlimit usual, none;
-
 	(void)state;
 	priv_rig_box(&rig, "sbx_short");
-	assert_int_equal(prlimit(rig.broker, RLIMIT_NOFILE, NULL, &usual), 0);
-	none = (struct rlimit){ next_descriptor(), usual.rlim_max };
-	assert_int_equal(prlimit(rig.broker, RLIMIT_NOFILE, &none, NULL), 0);
-	int alive = ask(PRIV_ALIVE, "sbx_short", 0), destroyed = ask(PRIV_DESTROY, "sbx_short", 0);
+	struct rlimit usual = leave_descriptors(0);
+	int alive = ask(PRIV_ALIVE, "sbx_short", 0), meter = ask(PRIV_METER, "sbx_short", 0);
+	int destroyed = ask(PRIV_DESTROY, "sbx_short", 0);
 	assert_int_equal(prlimit(rig.broker, RLIMIT_NOFILE, &usual, NULL), 0);
 	assert_true(alive == 0 || alive == EMFILE);
+	assert_true(meter == 0 || meter == EMFILE);
 	assert_true(destroyed == 0 || destroyed == EMFILE);
 	assert_int_equal(ask(PRIV_ALIVE, "sbx_short", 0), destroyed ? 0 : ESRCH);
 	assert_int_equal(ask(PRIV_DESTROY, "sbx_short", 0), 0);
+}
+
+/* One descriptor is enough to find the groups, and not to read whose they are. */
+static void a_sweep_without_descriptors_ends_nobody(void **state)
+{
+	(void)state;
+	priv_rig_restart(&rig); /* nothing was made while there were none */
+	priv_rig_ready(&rig);
+	priv_rig_box(&rig, "sbx_kept");
+	struct rlimit usual = leave_descriptors(1);
+	assert_int_equal(ask(PRIV_KEEP, "sbx_kept", 0), 0);
+	(void)ask(PRIV_SWEEP, "", 0);
+	assert_int_equal(prlimit(rig.broker, RLIMIT_NOFILE, &usual, NULL), 0);
+	assert_int_equal(ask(PRIV_ALIVE, "sbx_kept", 0), 0);
+	assert_int_equal(ask(PRIV_DESTROY, "sbx_kept", 0), 0);
 }
 
 static bool said_by(int pid, const char *file, const char *word)
@@ -582,6 +606,7 @@ int main(void)
 		ROW(one_id_is_made_once),
 		ROW(a_create_that_is_ended_at_once),
 		ROW(a_broker_without_descriptors_takes_nobody_for_gone),
+		ROW(a_sweep_without_descriptors_ends_nobody),
 		ROW(a_number_used_again_is_not_killed),
 		ROW(an_import_ends_with_its_broker),
 		ROW(questions_about_one_that_is_ending),
