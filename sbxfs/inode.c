@@ -2,6 +2,7 @@
 /* The table of inodes: one hash over what identifies an inode, counts of the kernel and of us. */
 #include "sbxfs/inode.h"
 
+#include "common/sys/fnv.h"
 #include "sbxfs/inodes.h"
 #include "sbxfs/listing.h"
 #include "sbxfs/memory.h"
@@ -13,33 +14,24 @@
 #include <string.h>
 #include <sys/random.h>
 
-static uint64_t mix(uint64_t h, const void *buf, size_t len)
-{
-	const unsigned char *p = buf;
-
-	while (len--)
-		h = (h ^ *p++) * 0x100000001b3ull;
-	return h;
-}
-
 /* Of this program alone: numbers of objects are the guest's choice, and he shall not choose what one list of them
  * holds. */
 static uint64_t seed;
 
 static uint64_t hash_name(const struct node *node, const char *box, const char *arg, uid_t uid)
 {
-	uint64_t h = mix(0xcbf29ce484222325ull, &node, sizeof(node));
+	uint64_t h = fnv64(FNV64, &node, sizeof(node));
 
-	h = mix(h, box, strlen(box) + 1);
-	h = mix(h, arg, strlen(arg) + 1);
-	return mix(h, &uid, sizeof(uid));
+	h = fnv64(h, box, strlen(box) + 1);
+	h = fnv64(h, arg, strlen(arg) + 1);
+	return fnv64(h, &uid, sizeof(uid));
 }
 
 static uint64_t hash_tree(const char *box, const struct tree_id *id)
 {
-	uint64_t h = mix(seed, id, sizeof(*id));
+	uint64_t h = fnv64(seed, id, sizeof(*id));
 
-	h = mix(h, box, strlen(box) + 1);
+	h = fnv64(h, box, strlen(box) + 1);
 	return h ^ h >> 32;
 }
 
@@ -51,10 +43,10 @@ static uint64_t hash_of(const struct inode *i)
 /* Stable for the life of the object: made from its name in the tree, not from our memory. */
 static uint64_t shown_ino(const struct node *node, const char *box, const char *arg)
 {
-	uint64_t id = (uint64_t)node->id, h = mix(0xcbf29ce484222325ull, &id, sizeof(id));
+	uint64_t id = (uint64_t)node->id, h = fnv64(FNV64, &id, sizeof(id));
 
-	h = mix(h, box, strlen(box) + 1);
-	h = mix(h, arg, strlen(arg) + 1);
+	h = fnv64(h, box, strlen(box) + 1);
+	h = fnv64(h, arg, strlen(arg) + 1);
 	return h >> 1 ? h >> 1 : 2;
 }
 

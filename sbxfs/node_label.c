@@ -2,6 +2,7 @@
 /* Labels: by-label/KEY/VALUE/NAME at the top, labels/KEY in a sandbox. A key's "/" is shown "_" in
  * both, because a file name cannot hold it; a value's "/" is "%2F" and its "%" "%25", and of what is too long for a
  * file name then, a hash stands for the rest. */
+#include "common/sys/fnv.h"
 #include "sbxfs/box.h"
 #include "sbxfs/nodes_fn.h"
 #include "sbxfs/remote.h"
@@ -25,16 +26,12 @@ static void key_shown(const char *key, char *out, size_t size)
 
 static void shorten(const char *v, struct text *t)
 {
-	uint64_t hash = 14695981039346656037u;
-
 	if (t->failed || t->len <= SHOWN_MAX)
 		return;
-	for (; *v; v++)
-		hash = (hash ^ (unsigned char)*v) * 1099511628211u;
 	t->len = SHOWN_MAX - HASHED;
 	while (((unsigned char)t->p[t->len] & 0xc0) == 0x80) /* not in the middle of a letter */
 		t->len--;
-	txt_printf(t, "%%~%016llx", (unsigned long long)hash);
+	txt_printf(t, "%%~%016llx", (unsigned long long)fnv64(FNV64, v, strlen(v)));
 }
 
 /* A value as a file name: never empty, no slash, not "." or "..". */

@@ -10,6 +10,7 @@
 #include "sbxfs/inode.h"
 
 #include "common/sys/deadline.h"
+#include "common/sys/fnv.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -251,11 +252,9 @@ static void put(struct notifier *n, const struct note *what, const char *name, b
 /* Lock of the inodes held, in all but what is told of the top: the inode is one of ours. */
 static uint64_t box_of(struct mount *m, fuse_ino_t ino)
 {
-	uint64_t h = 14695981039346656037u;
+	const char *box = inode_get(m, ino)->box;
 
-	for (const char *p = inode_get(m, ino)->box; *p; p++)
-		h = (h ^ (unsigned char)*p) * 1099511628211u;
-	return h;
+	return fnv64(FNV64, box, strlen(box));
 }
 
 void notify_entry(struct mount *m, fuse_ino_t dir, const char *name)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Attributes and entries of the files that we make ourselves. */
+#include "common/sys/fnv.h"
 #include "sbxfs/belief.h"
 #include "sbxfs/ops.h"
 #include "sbxfs/remote.h"
@@ -160,11 +161,7 @@ static mode_t listed_mode(const struct listed *v)
 
 static uint64_t name_ino(const char *name)
 {
-	uint64_t h = 0xcbf29ce484222325ull;
-
-	while (*name)
-		h = (h ^ (unsigned char)*name++) * 0x100000001b3ull;
-	return (h >> 1) | 2;
+	return (fnv64(FNV64, name, strlen(name)) >> 1) | 2;
 }
 
 /* Entry number n of the listing; 0 and 1 are the two that every directory has. */

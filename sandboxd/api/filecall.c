@@ -3,6 +3,8 @@
  * and what it leaves in the event log. */
 #include "sandboxd/api/files.h"
 
+#include "common/sys/fnv.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <string.h>
@@ -63,15 +65,14 @@ int files_number(struct call *c, const char *key, uint64_t absent, uint64_t *ret
 int files_client(struct call *c, uint64_t *ret, struct err *e)
 {
 	const char *v = http_header(c->req, "Sbx-Client");
-	uint64_t h = 0xcbf29ce484222325u;
+	uint64_t h;
 
 	*ret = 0;
 	if (!v || !*v)
 		return 0;
 	if (strlen(v) > 128)
 		return err_set(e, ERR_INVALID_REQUEST, "Sbx-Client: at most 128 bytes");
-	for (; *v; v++)
-		h = (h ^ (unsigned char)*v) * 0x100000001b3u;
+	h = fnv64(FNV64, v, strlen(v));
 	*ret = h ? h : 1;
 	return 0;
 }

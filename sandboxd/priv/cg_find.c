@@ -2,6 +2,7 @@
 /* Control groups: finding the hierarchies and making the base folders. */
 #include "sandboxd/priv/cg.h"
 
+#include "common/sys/fnv.h"
 #include "common/sys/mem.h"
 
 #include <inttypes.h>
@@ -67,14 +68,13 @@ static int find_mounts(struct mounts *m)
 
 #define NAME_FILE "groups"
 #define NAMES     16    /* tried, where others hold the first */
+#define START     1469598103934665603u /* what groups are named by goes on from here */
 #define WAIT_MS   10000 /* for a broker of our own that is on its way out */
 
 static uint32_t hash_of(const char *state_dir)
 {
-	uint64_t h = 1469598103934665603u; /* FNV-1a: only has to tell folders apart */
+	uint64_t h = fnv64(START, state_dir, strlen(state_dir));
 
-	for (const char *p = state_dir; *p; p++)
-		h = (h ^ (unsigned char)*p) * 1099511628211u;
 	return (uint32_t)(h ^ (h >> 32));
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Pools (node contract 25, 26.4): filled, counted, taken by what fits and by nothing else, unseen
  * until then, gone with the server. Skipped when not root. */
+#include "common/sys/fnv.h"
 #include "tests/support/suite.h"
 
 #include <dirent.h>
@@ -187,14 +188,12 @@ static void its_image_is_in_use(void **state)
 /* Groups of sandboxes, spare or not, that this server has on the host. */
 static unsigned groups(void)
 {
-	uint64_t h = 1469598103934665603u;
+	uint64_t h = fnv64(1469598103934665603u, rig->state, strlen(rig->state));
 	char path[400];
 	unsigned n = 0;
 	struct dirent *de;
 	DIR *d;
 
-	for (const char *p = rig->state; *p; p++)
-		h = (h ^ (unsigned char)*p) * 1099511628211u;
 	snprintf(path, sizeof(path), "/sys/fs/cgroup/%ssandboxd-%08x",
 		access("/sys/fs/cgroup/pids", F_OK) ? "" : "pids/", (unsigned)(h ^ (h >> 32)));
 	d = opendir(path);

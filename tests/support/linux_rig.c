@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/support/linux_rig.h"
 
+#include "common/sys/fnv.h"
 #include "sandboxd/priv/box.h"
 #include "tests/support/test.h"
 
@@ -162,10 +163,8 @@ void linux_rig_close(struct linux_rig *l)
 
 void rig_groups_name(char name[RIG_GROUPS_NAME], const char *state_dir)
 {
-	uint64_t h = 1469598103934665603u;
+	uint64_t h = fnv64(1469598103934665603u, state_dir, strlen(state_dir));
 
-	for (const char *p = state_dir; *p; p++)
-		h = (h ^ (unsigned char)*p) * 1099511628211u;
 	snprintf(name, RIG_GROUPS_NAME, "sandboxd-%08x", (unsigned int)(h ^ (h >> 32)));
 }
 

@@ -2,6 +2,7 @@
 #include "tests/support/priv_rig.h"
 
 #include "common/sys/fd.h"
+#include "common/sys/fnv.h"
 #include "tests/support/guest_rig.h"
 #include "tests/support/linux_rig.h"
 #include "tests/support/test.h"
@@ -348,13 +349,6 @@ long priv_rig_rss_kib(struct priv_rig *r)
 	return kib;
 }
 
-static uint64_t mix(uint64_t h, const void *p, size_t n)
-{
-	for (const unsigned char *b = p; n > 0; b++, n--)
-		h = (h ^ *b) * 1099511628211u;
-	return h;
-}
-
 /* The order of a folder's entries does not change while nobody changes it. */
 static uint64_t look(int at, const char *name, uint64_t h)
 {
@@ -363,17 +357,17 @@ static uint64_t look(int at, const char *name, uint64_t h)
 	int fd;
 
 	assert_int_equal(fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW), 0);
-	h = mix(h, name, strlen(name));
-	h = mix(h, &st.st_mode, sizeof(st.st_mode));
-	h = mix(h, &st.st_uid, sizeof(st.st_uid));
-	h = mix(h, &st.st_size, sizeof(st.st_size));
-	h = mix(h, &st.st_ctim, sizeof(st.st_ctim));
+	h = fnv64(h, name, strlen(name));
+	h = fnv64(h, &st.st_mode, sizeof(st.st_mode));
+	h = fnv64(h, &st.st_uid, sizeof(st.st_uid));
+	h = fnv64(h, &st.st_size, sizeof(st.st_size));
+	h = fnv64(h, &st.st_ctim, sizeof(st.st_ctim));
 	fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	assert_true(fd >= 0);
 	if (!S_ISDIR(st.st_mode)) {
 		(void)!read(fd, buf, sizeof(buf));
 		close(fd);
-		return mix(h, buf, sizeof(buf));
+		return fnv64(h, buf, sizeof(buf));
 	}
 	DIR *d = fdopendir(fd);
 	for (struct dirent *de; (de = readdir(d));)
