@@ -229,7 +229,7 @@ static bool restart(struct egress *g)
 {
 	struct sandbox *s = g->s;
 	struct err e = ERR_NULL;
-	struct net_policy p;
+	struct net_policy p = { .mode = NET_NONE };
 	bool needed = false;
 	int rc = -1;
 
