@@ -29,5 +29,8 @@ int btrfs_resize_max(int dir);
 int btrfs_sync(int dir); /* all of it; and what was deleted is cleared away next */
 /* Bytes of the device that are given to nothing yet. */
 int btrfs_unallocated(int dir, int64_t *ret);
+/* fd: the device. 1: its first superblock was damaged, and is now made from the newest copy that is sound; 0: it was
+ * not, or there is none; -errno. What was synced after that copy's commit may be missing. */
+int btrfs_mend_super(int fd);
 
 #endif

@@ -157,7 +157,12 @@ int pool_open(struct area_store *s, struct fail *f)
 	s->loop = loopdev_get(s->image, NAME, device, f);
 	if (s->loop < 0)
 		return s->loop;
-	r = mount_pool(s, device, f);
+	r = mount_pool(s, device, NULL);
+	if (r == -EINVAL && btrfs_mend_super(s->loop) == 1)
+		fprintf(stderr, "<warn> sbx-priv: the first superblock of priv/" NAME
+				" was half written, and is taken from its copy\n");
+	if (r < 0)
+		r = mount_pool(s, device, f);
 	if (r < 0)
 		return r;
 	/* A step of growth that was cut short is finished. */

@@ -84,6 +84,23 @@ host_free_mb() { df -m --output=avail "$D/state" | tail -n1 | tr -d ' '; }
 	[ "$(guest "$a" 'echo runs')" = runs ]
 }
 
+@test "a superblock that a power loss left half written is taken from its copy" {
+	needs_quotas
+	host_on 1200 mkfs.ext4 -q -F
+	start
+	[ -e "$D/state/priv/pool.btrfs" ]
+	a=$(new '{"disk_mb":100}')
+	[ "$(guest "$a" 'echo kept > f')" = '' ]
+	s=$(snap "$a")
+	[ "$(code DELETE "/v1/sandboxes/$a")" = 204 ]
+	stop
+	await 300 eval '! losetup -nO NAME -j "$D/state/priv/pool.btrfs" | grep -q .'
+	dd if=/dev/zero of="$D/state/priv/pool.btrfs" bs=512 seek=129 count=2 conv=notrunc status=none
+	start
+	grep -q 'superblock of priv/pool.btrfs was half written' "$D/log"
+	[ "$(cat_ "$(fork "$s")" /sandbox/home/f)" = kept ]
+}
+
 @test "disks in memory have neither snapshots nor volumes, whatever else the host can do" {
 	kernel_has 6.3 || skip "tmpfs shifts ids from Linux 6.3 on"
 	start --disk-provider tmpfs
