@@ -202,6 +202,13 @@ static bool is_gone(int pid)
 	return kill(pid, 0) < 0;
 }
 
+/* Who is traced cannot be stopped and made to go on by others. */
+static void needs_stops(void)
+{
+	if (rig.trace)
+		skip();
+}
+
 static bool is_stopped(int pid)
 {
 	return said_by(pid, "stat", ") T");
@@ -270,8 +277,7 @@ static void a_number_used_again_is_not_killed(void **state)
 	int spare, status;
 
 	(void)state;
-	if (rig.trace)
-		skip(); /* who is traced cannot be stopped and made to go on by others */
+	needs_stops();
 	spare = a_spare();
 	assert_true(spare > 0);
 	assert_int_equal(kill(rig.broker, SIGSTOP), 0);
@@ -304,6 +310,7 @@ static void an_import_ends_with_its_broker(void **state)
 	int child = 0;
 
 	(void)state;
+	needs_stops();
 	assert_int_equal(ftruncate(tar, 10240), 0);
 	assert_int_equal(setenv("SBX_FAULT", "stop:layer-unpacked", 1), 0);
 	priv_rig_restart(&rig);
