@@ -207,6 +207,10 @@ moments() { # N
 		fi
 	done
 }
+# The host's own file system writes its superblock in place, too. One that is torn is what a boot's fsck is for.
+host_boots() {
+	unshare -m mount -o noatime "$LOOP" "$D/p" 2>>"$D/log" || e2fsck -fy "$LOOP" >>"$D/log" 2>&1 || [ $? = 1 ]
+}
 # cut_and_look CHECK: at CUTS moments
 cut_and_look() {
 	local at how n=0 ways=(none some torn all)
@@ -219,6 +223,7 @@ cut_and_look() {
 		"$PD" cut "$D/log.disk" "$at" "$how" "$n" "$D/after"
 		new_boot
 		disk_up "$D/after"
+		[ "$how" != torn ] || host_boots
 		start
 		"$1" "$at"
 		stop_all
