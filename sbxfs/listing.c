@@ -149,6 +149,7 @@ int listing_fetch(struct req *q, struct inode *dir, size_t max, struct listing *
 	atomic_store(&m.l->used_ms, m.l->at_ms);
 	m.l->gen = atomic_load(&q->m->gen);
 	m.l->changes = atomic_load(&q->m->tree_changes);
+	m.l->of_dir = tree_changes_of(dir);
 	rc = tree_path(q, dir, NULL, path);
 	if (rc == 0)
 		rc = wire_list(q, dir->box, path, add_entry, &m, &m.l->stamp);
@@ -218,11 +219,12 @@ struct listing *listing_own(struct inode *dir, bool *ret_long)
 	return l;
 }
 
+/* What we have changed ourselves we may not have heard of yet. */
 struct listing *listing_watched(struct req *q, struct inode *dir)
 {
 	struct listing *l = listing_own(dir, NULL);
 
-	if (!l || trust_dir(q, dir, &l->stamp)) {
+	if (!l || (l->of_dir == tree_changes_of(dir) && trust_dir(q, dir, &l->stamp))) {
 		if (l)
 			atomic_store(&l->used_ms, now_ms());
 		return l;

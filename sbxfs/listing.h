@@ -21,6 +21,7 @@ struct listed_file {
 struct listing {
 	atomic_uint refs;
 	uint64_t at_ms, gen, changes;
+	unsigned of_dir; /* changes of ours in the directory, when it was asked for */
 	struct tree_stamp stamp;
 	size_t n;
 	struct listed_file *v; /* in the server's order */
