@@ -4,19 +4,16 @@
  * Starting a program or a process at all is among the refused. */
 #include "sandboxd/drop.h"
 
+#include "common/sys/bpf.h"
 #include "common/sys/mem.h"
 #include "sandboxd/priv/box.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <linux/audit.h>
 #include <linux/capability.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pwd.h>
 #include <sched.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -88,12 +85,6 @@ static int drop_ids(uid_t uid, gid_t gid)
 	return clear_caps();
 }
 
-#if defined(__x86_64__)
-#define OUR_ARCH AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#define OUR_ARCH AUDIT_ARCH_AARCH64
-#endif
-
 /* Refused with EPERM. */
 /* clang-format off */
 static const int refused[] = {
@@ -123,34 +114,20 @@ static const int refused[] = {
 };
 /* clang-format on */
 
-#define LOAD(field)      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
-#define GIVE(action)     BPF_STMT(BPF_RET | BPF_K, (action))
-#define IF_EQ(k, jt, jf) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (k), (jt), (jf))
-
 /* Threads may be made, processes not: clone3 hides its flags behind a pointer, so libc is told that
  * it does not exist and uses clone. */
 static size_t build_filter(struct sock_filter *f)
 {
-	size_t n = 0;
+	size_t n = bpf_begin(f);
 
-	f[n++] = (struct sock_filter)LOAD(arch);
-	f[n++] = (struct sock_filter)IF_EQ(OUR_ARCH, 1, 0);
-	f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_KILL_PROCESS);
-	f[n++] = (struct sock_filter)LOAD(nr);
-#ifdef __x86_64__
-	f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000u, 0, 1);
-	f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_ERRNO | EPERM); /* x32's doubles of all */
-#endif
+	n += bpf_x32(f + n, SECCOMP_RET_ERRNO | EPERM);
 	f[n++] = (struct sock_filter)IF_EQ(SYS_clone3, 0, 1);
-	f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_ERRNO | ENOSYS);
-	for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
-		f[n++] = (struct sock_filter)IF_EQ((unsigned)refused[i], 0, 1);
-		f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_ERRNO | EPERM);
-	}
+	f[n++] = (struct sock_filter)REFUSE(ENOSYS);
+	n += bpf_calls(f + n, refused, ARRAY_LEN(refused), SECCOMP_RET_ERRNO | EPERM);
 	f[n++] = (struct sock_filter)IF_EQ(SYS_clone, 0, 3);
 	f[n++] = (struct sock_filter)LOAD(args[0]);
-	f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 1, 0);
-	f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_ERRNO | EPERM);
+	f[n++] = (struct sock_filter)IF_SET(CLONE_THREAD, 1, 0);
+	f[n++] = (struct sock_filter)REFUSE(EPERM);
 	f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_ALLOW);
 	return n;
 }

@@ -1,23 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* The system calls that a relay needs, and no others. The program comes up as an id of its own with
  * no capability in an empty root; this is the second wall. */
+#include "common/sys/bpf.h"
 #include "common/sys/mem.h"
 #include "sandboxd/egress/state.h"
 
 #include <errno.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-
-#if defined(__x86_64__)
-#define OUR_ARCH AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#define OUR_ARCH AUDIT_ARCH_AARCH64
-#endif
 
 #define MEMORY_MAX (96 << 20)
 #define FILES_MAX  8192 /* 1,024 connections of two sockets and two pipes, and the rest */
@@ -79,31 +71,20 @@ static const int allowed[] = {
 #endif
 };
 
-#define LOAD(field)      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
-#define GIVE(action)     BPF_STMT(BPF_RET | BPF_K, (action))
-#define IF_EQ(k, jt, jf) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (k), (jt), (jf))
-
 int jail_calls(void)
 {
 	struct sock_filter f[2 * ARRAY_LEN(allowed) + 16];
 	struct sock_fprog prog = { .filter = f };
-	size_t n = 0;
+	size_t n = bpf_begin(f);
 
-	f[n++] = (struct sock_filter)LOAD(arch);
-	f[n++] = (struct sock_filter)IF_EQ(OUR_ARCH, 1, 0);
-	f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_KILL_PROCESS);
-	f[n++] = (struct sock_filter)LOAD(nr);
-	for (size_t i = 0; i < ARRAY_LEN(allowed); i++) {
-		f[n++] = (struct sock_filter)IF_EQ((unsigned)allowed[i], 0, 1);
-		f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_ALLOW);
-	}
+	n += bpf_calls(f + n, allowed, ARRAY_LEN(allowed), SECCOMP_RET_ALLOW);
 	/* new sockets: the internet's two families */
 	f[n++] = (struct sock_filter)IF_EQ(SYS_socket, 0, 4);
 	f[n++] = (struct sock_filter)LOAD(args[0]);
 	f[n++] = (struct sock_filter)IF_EQ(AF_INET, 1, 0);
 	f[n++] = (struct sock_filter)IF_EQ(AF_INET6, 0, 1);
 	f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_ALLOW);
-	f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_ERRNO | EPERM);
+	f[n++] = (struct sock_filter)REFUSE(EPERM);
 	prog.len = (unsigned short)n;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
 		prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)

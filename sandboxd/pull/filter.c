@@ -5,30 +5,21 @@
  * file system knows, and all that would give it other namespaces. Programs it may start, as the tool does. */
 #include "sandboxd/pull/parts.h"
 
+#include "common/sys/bpf.h"
 #include "common/sys/mem.h"
 
 #include <errno.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
 #include <linux/netlink.h>
-#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <sched.h>
-#include <stddef.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
-#if defined(__x86_64__)
-#define OUR_ARCH AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#define OUR_ARCH AUDIT_ARCH_AARCH64
-#endif
 #define NAMESPACES                                                                                          \
 	(CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET)
-#define X32_BIT 0x40000000u
 #ifndef PR_SCHED_CORE
 #define PR_SCHED_CORE 62
 #endif
@@ -64,12 +55,6 @@ static const int refused[] = {
 };
 /* clang-format on */
 
-#define LOAD(field)       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
-#define GIVE(action)      BPF_STMT(BPF_RET | BPF_K, (action))
-#define REFUSE(e)         GIVE(SECCOMP_RET_ERRNO | (e))
-#define IF_EQ(k, jt, jf)  BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)(k), (jt), (jf))
-#define IF_SET(k, jt, jf) BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, (unsigned)(k), (jt), (jf))
-
 /* Each begins with the call's number loaded, and answers when it is that call; else it goes on behind itself. All
  * arguments are looked at in their low words, as the kernel does with these. */
 /* clang-format off */
@@ -98,20 +83,10 @@ static const struct sock_filter by_argument[] = {
 
 static size_t build(struct sock_filter *f)
 {
-	size_t n = 0;
+	size_t n = bpf_begin(f);
 
-	f[n++] = (struct sock_filter)LOAD(arch);
-	f[n++] = (struct sock_filter)IF_EQ(OUR_ARCH, 1, 0);
-	f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_KILL_PROCESS);
-	f[n++] = (struct sock_filter)LOAD(nr);
-#ifdef __x86_64__
-	f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, X32_BIT, 0, 1);
-	f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_KILL_PROCESS);
-#endif
-	for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
-		f[n++] = (struct sock_filter)IF_EQ(refused[i], 0, 1);
-		f[n++] = (struct sock_filter)REFUSE(EPERM);
-	}
+	n += bpf_x32(f + n, SECCOMP_RET_KILL_PROCESS);
+	n += bpf_calls(f + n, refused, ARRAY_LEN(refused), SECCOMP_RET_ERRNO | EPERM);
 	for (size_t i = 0; i < ARRAY_LEN(by_argument); i++)
 		f[n++] = by_argument[i];
 	f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_ALLOW);
