@@ -5,13 +5,13 @@
 #include "sandboxd/drop.h"
 
 #include "common/sys/bpf.h"
+#include "common/sys/caps.h"
 #include "common/sys/mem.h"
 #include "sandboxd/priv/box.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <linux/capability.h>
 #include <pwd.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -62,27 +62,15 @@ int drop_can_reach(const char *dir, int mode, uid_t uid, gid_t gid, bool *ret, s
 	return 0;
 }
 
-static int clear_caps(void)
-{
-	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct none[2] = { 0 };
-
-	return (int)syscall(SYS_capset, &head, none);
-}
-
-static void drop_bounds(void)
-{
-	for (int cap = 0; cap < 64; cap++)
-		(void)prctl(PR_CAPBSET_DROP, cap, 0, 0, 0); /* fails behind the last one */
-	(void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-}
-
 static int drop_ids(uid_t uid, gid_t gid)
 {
-	drop_bounds();
+	int r = caps_bound(0);
+
+	if (r < 0)
+		return r;
 	if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
-		return -1;
-	return clear_caps();
+		return -errno;
+	return caps_keep(0);
 }
 
 /* Refused with EPERM. */
@@ -157,8 +145,10 @@ static int lock_down(struct err *e)
 
 int drop_privileges(uid_t uid, gid_t gid, struct err *e)
 {
-	if (drop_ids(uid, gid) < 0)
-		return err_sys(e, errno, "become uid %u", uid);
+	int r = drop_ids(uid, gid);
+
+	if (r < 0)
+		return err_sys(e, -r, "become uid %u", uid);
 	if (getuid() != uid || geteuid() != uid || setuid(0) == 0)
 		return err_set(e, ERR_INTERNAL, "uid %u could go back to root", uid);
 	return lock_down(e);
@@ -166,8 +156,11 @@ int drop_privileges(uid_t uid, gid_t gid, struct err *e)
 
 int drop_capabilities(struct err *e)
 {
-	drop_bounds();
-	if (clear_caps() < 0)
-		return err_sys(e, errno, "capabilities");
+	int r = caps_bound(0);
+
+	if (r == 0)
+		r = caps_keep(0);
+	if (r < 0)
+		return err_sys(e, -r, "capabilities");
 	return lock_down(e);
 }

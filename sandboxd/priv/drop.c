@@ -2,6 +2,7 @@
 /* Capabilities, ids, keyring, limits and filter of init and the file worker. */
 #include "sandboxd/priv/drop.h"
 
+#include "common/sys/caps.h"
 #include "common/sys/core.h"
 #include "common/sys/mem.h"
 
@@ -62,17 +63,6 @@ static int set_limits(enum drop_who who)
 	return r;
 }
 
-static int drop_bounding(uint64_t kept)
-{
-	for (int c = 0; c < 64; c++) {
-		if (prctl(PR_CAPBSET_READ, c, 0, 0, 0) < 0)
-			break; /* past the kernel's last one */
-		if (!(kept & (1ull << c)) && prctl(PR_CAPBSET_DROP, c, 0, 0, 0) < 0)
-			return -errno;
-	}
-	return 0;
-}
-
 static int become_guest_root(void)
 {
 	if (setgroups(0, NULL) < 0 || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0)
@@ -103,7 +93,7 @@ int drop_rights(enum drop_who who, const struct filter *flt, struct fail *f)
 	r = set_limits(who);
 	if (r < 0)
 		return fail_set(f, r, "set limits");
-	r = drop_bounding(keep[who]);
+	r = caps_bound(keep[who]);
 	if (r < 0)
 		return fail_set(f, r, "drop capabilities");
 	r = filter_install(flt);

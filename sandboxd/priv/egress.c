@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "sandboxd/priv/egress.h"
 
+#include "common/sys/caps.h"
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
 #include "sandboxd/priv/child.h"
@@ -10,7 +11,6 @@
 #include "sandboxd/proto/egress.h"
 
 #include <grp.h>
-#include <linux/capability.h>
 #include <linux/keyctl.h>
 #include <sched.h>
 #include <signal.h>
@@ -94,18 +94,16 @@ int egress_jail(struct build_env *env, struct fail *f)
 
 static int drop_all(uid_t uid)
 {
-	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct none[2] = { { 0 } };
+	int r = caps_bound(0);
 
-	for (int c = 0; c < 64; c++)
-		(void)prctl(PR_CAPBSET_DROP, c, 0, 0, 0); /* fails behind the last one */
+	if (r < 0)
+		return r;
 	if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS)
 		return -errno;
 	if (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 ||
-		setresuid(uid, uid, uid) < 0 || syscall(SYS_capset, &h, none) < 0 ||
-		prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		setresuid(uid, uid, uid) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return -errno;
-	return 0;
+	return caps_keep(0);
 }
 
 static int enter_jail(const struct build_env *env)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "sandboxd/priv/jail.h"
 
+#include "common/sys/caps.h"
 #include "common/sys/mem.h"
 #include "sandboxd/priv/child.h"
 
-#include <linux/capability.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -68,18 +68,6 @@ int jail_run(void (*run)(const void *arg, int out), const void *arg, struct fail
 	return judge(ret, n == (ssize_t)size, status, who, f);
 }
 
-/* The uid stays root's; what is not named here is gone all the same. */
-static int keep_only(uint64_t caps)
-{
-	struct __user_cap_header_struct head = { _LINUX_CAPABILITY_VERSION_3, 0 };
-	struct __user_cap_data_struct set[2] = {
-		{ .effective = (uint32_t)caps, .permitted = (uint32_t)caps },
-		{ .effective = (uint32_t)(caps >> 32), .permitted = (uint32_t)(caps >> 32) },
-	};
-
-	return syscall(SYS_capset, &head, set) < 0 ? -errno : 0;
-}
-
 /* Downwards only: raising needs a right that not every host gives its root. */
 static int lower(const struct jail_limit *to)
 {
@@ -101,7 +89,7 @@ int jail_drop(uint64_t caps, const struct jail_limit *most, size_t n, const stru
 		r = lower(&most[i]);
 	if (r < 0)
 		return fail_set(f, r, "set limits");
-	r = keep_only(caps);
+	r = caps_keep(caps); /* the uid stays root's */
 	if (r < 0)
 		return fail_set(f, r, "drop capabilities");
 	r = filter_install(flt);

@@ -4,6 +4,7 @@
  * any right, and reads its first request. */
 #include "sandboxd/pull/parts.h"
 
+#include "common/sys/caps.h"
 #include "common/sys/core.h"
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
@@ -148,11 +149,13 @@ int pull_prepare_drop(void)
 {
 	const struct rlimit none = { CORE_NEVER, CORE_NEVER };
 
-	for (int cap = 0; cap < 64; cap++)
-		(void)prctl(PR_CAPBSET_DROP, cap, 0, 0, 0); /* fails behind the last one */
-	(void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || setrlimit(RLIMIT_CORE, &none) < 0 ? -1
-											       : 0;
+	int r = caps_bound(0);
+
+	if (r == 0 && (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || setrlimit(RLIMIT_CORE, &none) < 0))
+		r = -errno;
+	if (r < 0)
+		errno = -r;
+	return r;
 }
 
 int pull_drop(uid_t uid, gid_t gid)

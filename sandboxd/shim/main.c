@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* sbx-shim: one per sandbox, outlives sandboxd. Reads its boot record, gives up its rights, then
  * serves the front, pumps output into spools and passes starts to init, all on one thread. */
+#include "common/sys/caps.h"
 #include "common/sys/fd.h"
 #include "common/sys/mark.h"
 #include "common/sys/mem.h"
@@ -11,7 +12,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <linux/capability.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -89,8 +89,6 @@ static void turn(struct shim *s)
 
 static int drop_rights(const struct shim_boot *b)
 {
-	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct none[2] = { { 0 } };
 	struct rlimit files;
 
 	(void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
@@ -103,7 +101,7 @@ static int drop_rights(const struct shim_boot *b)
 	    (setgroups(0, NULL) < 0 || setresgid(b->gid, b->gid, b->gid) < 0 ||
 		    setresuid(b->uid, b->uid, b->uid) < 0))
 		return -1;
-	if (syscall(SYS_capset, &h, none) < 0)
+	if (caps_keep(0) < 0)
 		return -1;
 	return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 }
