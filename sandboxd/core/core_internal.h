@@ -109,6 +109,9 @@ int sandbox_make_run_dir(struct sandbox *s);
 /* Removes what lies in run/<id>: all, or all but the processes' spools. False: nothing is left. */
 bool sandbox_clean_run_dir(struct sandbox *s, bool all);
 
+/* create.c: what sandbox.created says. Lock held, or nobody else knows the sandbox. */
+json_t *created_event(const struct sandbox *s, bool pooled);
+
 /* lifetime.c */
 int lifetime_start(struct core *c, struct err *e); /* both threads */
 void lifetime_stop(struct core *c);

@@ -81,6 +81,8 @@ static struct sandbox *build(struct core *c, const struct create_body *b,
 	s->state = SBX_PENDING;
 	s->image = strdup(image);
 	s->name = given(b->name) ? strdup(b->name) : NULL;
+	if (from)
+		memcpy(s->from, from->id, sizeof(s->from));
 	if (fill_numbers(s, b, from) == 0 && s->image && (s->name || !given(b->name)) &&
 		map_copy(&b->env, &s->env) == 0 && map_copy(&b->labels, &s->labels) == 0 &&
 		build_export(s, b) == 0)
@@ -98,6 +100,7 @@ struct progress { /* what would have to be taken back */
 	int stored;
 	struct err store_err;
 	bool run_dir, runtime;
+	bool landed; /* the record says so */
 	bool was_ready; /* the backend had made it ahead */
 };
 
@@ -157,7 +160,7 @@ static int connect_runtime(struct sandbox *s, struct err *e)
 	return 0;
 }
 
-static json_t *created_event(const struct sandbox *s, const struct snapshot_use *from, bool pooled)
+json_t *created_event(const struct sandbox *s, bool pooled)
 {
 	json_t *o = json_object();
 
@@ -171,8 +174,8 @@ static json_t *created_event(const struct sandbox *s, const struct snapshot_use 
 		json_object_set_new(o, "env_names", map_names_json(&s->env));
 	if (pooled)
 		json_object_set_new(o, "reason", json_string("pool"));
-	if (from)
-		json_object_set_new(o, "snapshot", json_string(from->id));
+	if (s->from[0])
+		json_object_set_new(o, "snapshot", json_string(s->from));
 	if (s->nvolumes)
 		json_object_set_new(o, "volumes", mounts_json(s, false));
 	return o;
@@ -199,7 +202,7 @@ static int land(struct sandbox *s, const struct progress *p, struct err *e)
 	} else if (registry_land(&s->core->reg, s, e) < 0) {
 		rc = -1;
 	} else {
-		audit_event(s->core->audit, "sandbox.created", s->id, created_event(s, p->from, pooled));
+		audit_event(s->core->audit, "sandbox.created", s->id, created_event(s, pooled));
 		s->state = SBX_RUNNING;
 		s->idle_since_ms = clock_mono_ms();
 		schedule_arm(s);
@@ -280,6 +283,15 @@ static int no_run_dir(int sys, struct err *e)
 	return err_sys(e, sys, "the sandbox's run folder");
 }
 
+/* What is recorded as pending is dropped by the next start, so nobody may have been told of it. */
+static int mark_landed(struct sandbox *s, struct progress *p, struct err *e)
+{
+	struct store *st = s->core->store;
+
+	p->landed = true;
+	return store_wait(st, store_mark_awaited(st, s->id, RECORD_LANDED), e);
+}
+
 static int make(struct sandbox *s, struct progress *p, struct err *e)
 {
 	if ((p->from ? make_fork(s, p->from, e) : make_image(s, p->login, e)) < 0)
@@ -307,6 +319,9 @@ static int make(struct sandbox *s, struct progress *p, struct err *e)
 			*e = p->store_err;
 		return -1;
 	}
+	if (mark_landed(s, p, e) < 0)
+		return -1;
+	fault_point("create-landed");
 	return land(s, p, e);
 }
 
@@ -314,6 +329,7 @@ static int make(struct sandbox *s, struct progress *p, struct err *e)
 static void take_back(struct sandbox *s, const struct progress *p)
 {
 	struct core *c = s->core;
+	uint64_t ticket = 0;
 	bool gone;
 
 	if (p->ticket && !p->waited)
@@ -326,7 +342,10 @@ static void take_back(struct sandbox *s, const struct progress *p)
 	if (gone && p->run_dir)
 		sandbox_clean_run_dir(s, true);
 	if (p->ticket)
-		store_drop_sandbox(c->store, s->id, false);
+		ticket = store_drop_sandbox(c->store, s->id, p->landed);
+	/* a start that finds one that has landed believes that it was answered */
+	if (p->landed)
+		(void)store_wait(c->store, ticket, NULL);
 	registry_remove(&c->reg, s);
 	pthread_mutex_lock(&s->lock);
 	s->gone = NULL;

@@ -24,7 +24,7 @@
 
 struct item { /* one record, read before anything is written */
 	struct sandbox *s;
-	enum sandbox_state state;
+	int state; /* enum sandbox_state or RECORD_LANDED */
 	bool same_boot;
 };
 struct restore {
@@ -38,7 +38,7 @@ struct restore {
 
 /* Its processes are stopped, or set going, as the record says: a crash may have come between the two. One
  * that has a process running was awake, whatever an older record says. */
-static bool is_asleep(struct sandbox *s, enum sandbox_state recorded)
+static bool is_asleep(struct sandbox *s, int recorded)
 {
 	struct core *c = s->core;
 	bool asleep = recorded == SBX_SUSPENDED && s->running_procs == 0;
@@ -70,7 +70,21 @@ static int claim(struct sandbox *s, struct err *e)
 	return registry_claim(reg, s, NULL, true, e);
 }
 
-static int take_back(struct sandbox *s, enum sandbox_state recorded, struct err *e)
+/* Its create may have been cut between the record and the log. */
+static void tell_created(struct sandbox *s)
+{
+	struct audit *a = s->core->audit;
+	json_t *events = NULL;
+	bool truncated = false;
+
+	if (!a || audit_read(a, s->id, &events, &truncated, NULL) < 0)
+		return;
+	if (!json_array_size(events))
+		audit_event(a, "sandbox.created", s->id, created_event(s, false));
+	json_decref(events);
+}
+
+static int take_back(struct sandbox *s, int recorded, struct err *e)
 {
 	struct core *c = s->core;
 	bool asleep;
@@ -89,6 +103,8 @@ static int take_back(struct sandbox *s, enum sandbox_state recorded, struct err 
 		return -1;
 	}
 	asleep = is_asleep(s, recorded);
+	if (recorded == RECORD_LANDED)
+		tell_created(s);
 	pthread_mutex_lock(&s->lock);
 	s->state = asleep ? SBX_SUSPENDED : SBX_RUNNING;
 	s->idle_suspended = asleep && s->idle_suspended;
@@ -96,7 +112,7 @@ static int take_back(struct sandbox *s, enum sandbox_state recorded, struct err 
 	schedule_arm(s);
 	sandbox_hold_chain(s);
 	sandbox_changed(s);
-	sandbox_save(s, false); /* a create that was under way has landed after all */
+	sandbox_save(s, false);
 	pthread_mutex_unlock(&s->lock);
 	egress_resume(s);
 	if (!asleep)
@@ -112,9 +128,7 @@ static bool may_be_alive(const struct item *it)
 	if (!c->keep || !it->same_boot)
 		return false;
 	if (s->run_dirfd < 0) {
-		if (it->state != SBX_PENDING)
-			log_warn("a sandbox ends because run/%s in the state directory cannot be opened",
-				s->id);
+		log_warn("a sandbox ends because run/%s in the state directory cannot be opened", s->id);
 		return false;
 	}
 	if (!net_policy_still_allowed(c->policy, &s->network)) {
@@ -150,7 +164,7 @@ static void keep_as_ended(struct restore *re, struct sandbox *s, bool was_live)
 static int each_record(void *arg, const struct store_sandbox *r, struct err *e)
 {
 	struct restore *re = arg;
-	struct item it = { .state = (enum sandbox_state)r->state,
+	struct item it = { .state = r->state,
 		.same_boot = r->boot && !strcmp(r->boot, re->c->boot) };
 
 	if (re->n == re->room) {
@@ -174,12 +188,13 @@ static void settle(struct restore *re, const struct item *it)
 
 	if (it->state == SBX_TERMINATED) {
 		keep_as_ended(re, s, false);
+	} else if (it->state == SBX_PENDING && it->same_boot) {
+		/* Its create was never answered: as if it had not been asked. What had been made of it is swept;
+		 * a fork may have been left with the identity of another. */
+		store_drop_sandbox(re->c->store, s->id, false);
 	} else if (may_be_alive(it) && take_back(s, it->state, &why) == 0) {
 		re->taken_back++;
 		re->kept[re->nkept++] = s->id;
-	} else if (it->state == SBX_PENDING && it->same_boot) {
-		/* its create was never answered: as if it had not been asked */
-		store_drop_sandbox(re->c->store, s->id, false);
 	} else {
 		if (why.code)
 			log_warn("a sandbox could not be taken back id=%s reason=\"%s\"", s->id,

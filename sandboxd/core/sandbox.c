@@ -167,6 +167,8 @@ static json_t *record_body(const struct sandbox *s)
 	json_object_set_new(o, "image", json_string(s->image));
 	json_object_set_new(o, "image_env", image_env_json(s->image_env));
 	json_object_set_new(o, "chain", chain_json(&s->chain));
+	if (s->from[0])
+		json_object_set_new(o, "from", json_string(s->from));
 	json_object_set_new(o, "cpus", json_real(s->cpus));
 	json_object_set_new(o, "memory_mb", json_integer(s->memory_mb));
 	json_object_set_new(o, "disk_mb", json_integer(s->disk_mb));
@@ -277,7 +279,9 @@ static int load_body(struct sandbox *s, const json_t *o, const char *env)
 {
 	const char *name = json_string_value(json_object_get(o, "name"));
 	const char *image = json_string_value(json_object_get(o, "image"));
+	const char *from = json_string_value(json_object_get(o, "from"));
 
+	snprintf(s->from, sizeof(s->from), "%s", from ? from : "");
 	s->cpus = json_number_value(json_object_get(o, "cpus"));
 	s->memory_mb = json_integer_value(json_object_get(o, "memory_mb"));
 	s->disk_mb = json_integer_value(json_object_get(o, "disk_mb"));

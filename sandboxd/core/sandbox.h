@@ -34,6 +34,9 @@ struct egress;
 
 enum sandbox_state { SBX_PENDING, SBX_RUNNING, SBX_SUSPENDED, SBX_TERMINATED };
 extern const char *const sandbox_state_words[];
+/* In a record only: all of a create is done and its answer may have gone out, its event perhaps not. A record
+ * that still says SBX_PENDING on the boot it was made in is of a create that was never answered. */
+#define RECORD_LANDED 16
 
 enum net_mode { NET_NONE, NET_ALLOWLIST, NET_OPEN };
 struct net_policy {
@@ -74,6 +77,7 @@ struct sandbox {
 	struct backend_chain chain; /* what its root is made of; n is 0 where the backend has no layers */
 	struct sandbox_volume *volumes;
 	size_t nvolumes;
+	char from[SNP_ID_MAX];     /* the snapshot it was made from; "": none */
 	int run_dirfd;             /* <state>/run/<id>: sock, spool files; -1: nothing was kept */
 	unsigned refs;             /* atomic; the registry's count included */
 	uint64_t version;          /* atomic; grows with every change of what sandbox_json shows */

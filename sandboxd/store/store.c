@@ -31,7 +31,7 @@ struct write {
 	bool durable, drop, wipes;
 	bool comes;   /* to store_wait, within moments: nobody else has to be woken */
 	bool awaited; /* somebody waits for the commit, not for the disk */
-	bool ends;                /* only id and state count */
+	bool ends, marks;         /* only id and state count */
 	struct store_sandbox rec; /* strings owned */
 	struct store_row *rows;   /* or these, n of them; strings owned */
 	size_t n;
@@ -43,7 +43,7 @@ struct failure { /* of a ticket nobody asked about yet; few and rare */
 };
 struct store {
 	struct db *db;
-	struct db_stmt *put, *end, *drop, *put_row, *drop_row;
+	struct db_stmt *put, *end, *mark, *drop, *put_row, *drop_row;
 	pthread_t thread;
 	bool started;
 
@@ -115,10 +115,11 @@ static int apply(struct store *st, const struct write *w, struct err *e)
 		db_bind_text(st->drop, 1, r->id);
 		return db_run(st->drop, e);
 	}
-	if (w->ends) {
-		db_bind_int(st->end, 1, r->state);
-		db_bind_text(st->end, 2, r->id);
-		return db_run(st->end, e);
+	if (w->ends || w->marks) {
+		struct db_stmt *q = w->ends ? st->end : st->mark;
+		db_bind_int(q, 1, r->state);
+		db_bind_text(q, 2, r->id);
+		return db_run(q, e);
 	}
 	db_bind_text(st->put, 1, r->id);
 	db_bind_int(st->put, 2, (int64_t)r->seq);
@@ -304,6 +305,7 @@ int store_open(const char *state_dir, struct store **ret, struct err *e)
 			"UPDATE sandbox SET state = ?, secret = zeroblob(16), env = NULL"
 			" WHERE id = ?",
 			&st->end, e) < 0 ||
+		db_prepare(st->db, "UPDATE sandbox SET state = ? WHERE id = ?", &st->mark, e) < 0 ||
 		db_prepare(st->db, "DELETE FROM sandbox WHERE id = ?", &st->drop, e) < 0 ||
 		db_prepare(st->db, "INSERT OR REPLACE INTO thing(kind, key, body) VALUES(?,?,?)",
 			&st->put_row, e) < 0 ||
@@ -337,6 +339,7 @@ void store_close(struct store *st)
 		pthread_join(st->thread, NULL);
 	db_stmt_free(st->put);
 	db_stmt_free(st->end);
+	db_stmt_free(st->mark);
 	db_stmt_free(st->drop);
 	db_stmt_free(st->put_row);
 	db_stmt_free(st->drop_row);
@@ -425,6 +428,17 @@ uint64_t store_end_awaited(struct store *st, const char *id, int state)
 	if (!w)
 		return 0;
 	w->ends = w->wipes = w->awaited = w->comes = true;
+	return queue(st, w, false);
+}
+
+uint64_t store_mark_awaited(struct store *st, const char *id, int state)
+{
+	struct store_sandbox r = { .id = id, .state = state };
+	struct write *w = write_new(&r, false);
+
+	if (!w)
+		return 0;
+	w->marks = w->awaited = w->comes = true;
 	return queue(st, w, false);
 }
 

@@ -42,6 +42,9 @@ uint64_t store_put_awaited(struct store *st, const struct store_sandbox *r);
  * with the next synced commit or after a quiet second. A cut before that leaves the record as it was, of
  * a boot that is over: it loads as ended all the same (doc/decisions/006). */
 uint64_t store_end_awaited(struct store *st, const char *id, int state);
+/* A record that is there gets this state, nothing else of it changes. store_wait returns as after
+ * store_end_awaited: no death of a process takes it back. */
+uint64_t store_mark_awaited(struct store *st, const char *id, int state);
 uint64_t store_drop_sandbox(struct store *st, const char *id, bool durable);
 /* Everything else that is kept: images, layers, snapshots, volumes. One row a thing, the body is the JSON of
  * the module that owns the kind. */

@@ -34,9 +34,11 @@ prepare() {
 	[ "$(code DELETE "/v1/sandboxes/$v")" = 204 ]
 	a=$(new)
 	guest "$a" 'echo kept > f' >/dev/null
+	[ "$(echo "$MACHINE" | put "$a" /etc/machine-id)" = 204 ]
 	s=$(snap "$a")
 	stop
 }
+MACHINE=00000000000040008000000000000000
 check() {
 	[ "$(guest "$a" 'cat f')" = kept ]
 	is_listed "$s"
@@ -78,22 +80,61 @@ check() {
 	start
 }
 
-@test "at each point of a fork" {
+# What is there of a create that was never answered is there whole, or nothing is.
+whole_or_nothing() { # NAME POINT SNAPSHOT
+	local x=$1
+	if [ "$2" != create-landed ]; then
+		[ "$(code GET "/v1/sandboxes/$x")" = "404 not_found" ]
+		x=$(new "{\"name\":\"$x\"${3:+,\"snapshot_id\":\"$3\"}}")
+	fi
+	[ "$(guest "$x" 'pwd')" = /sandbox/home ]
+	get "/v1/sandboxes/$x/events" | jq -e --arg s "${3:-}" '[.events[] | select(.type == "sandbox.created")] == .events[:1]
+		and (.events[0].snapshot // "") == $s'
+	if [ -n "${3:-}" ]; then
+		[ "$(guest "$x" 'cat f')" = kept ]
+		[[ $(cat_ "$x" /etc/machine-id) =~ ^[0-9a-f]{32}$ ]]
+		[ "$(cat_ "$x" /etc/machine-id)" != "$MACHINE" ]
+	fi
+	[ "$(code DELETE "/v1/sandboxes/$x")" = 204 ]
+}
+
+@test "at each point of a create, a fork and one of an image" {
 	prepare
-	for point in create-made create-recorded; do
-		echo "$point" >&2
-		FAULT=$point start
-		code POST /v1/sandboxes "{\"snapshot_id\":\"$s\",\"name\":\"f-$point\"}" 2>/dev/null || true
-		wait_dead
-		start
-		check
-		for x in $(get /v1/sandboxes | jq -r '.sandboxes[] | select(.state == "running") | .id'); do
-			[ "$x" = "$a" ] || { [ "$(guest "$x" 'cat f')" = kept ]; [ "$(code DELETE "/v1/sandboxes/$x")" = 204 ]; }
+	for point in create-made create-recorded create-landed; do
+		for from in "$s" ''; do
+			echo "$point $from" >&2
+			FAULT=$point start
+			code POST /v1/sandboxes "{\"name\":\"${from:+fork-}$point\"${from:+,\"snapshot_id\":\"$from\"}}" 2>/dev/null || true
+			wait_dead
+			start
+			[ "$(get /v1/sandboxes | jq --arg a "$a" '[.sandboxes[] | select(.state != "terminated" and .id != $a)] | length')" = $([ $point = create-landed ] && echo 1 || echo 0) ]
+			whole_or_nothing "${from:+fork-}$point" "$point" "$from"
+			check
+			stop
 		done
-		agree
-		stop
 	done
 	start
+}
+
+# It runs, and the record that would say so is not on the disk: nothing of what was acknowledged may go, nor be
+# renewed once more.
+@test "a fork that was answered is what it was, however soon the server dies" {
+	prepare
+	start
+	for _ in 1 2 3; do
+		f=$(fork "$s")
+		id=$(cat_ "$f" /etc/machine-id)
+		[ "$(echo a key | put "$f" /etc/ssh/ssh_host_own_key)" = 204 ]
+		g=$(fork "$s")
+		crash
+		start
+		[ "$(cat_ "$f" /etc/machine-id)" = "$id" ]
+		[ "$(cat_ "$f" /etc/ssh/ssh_host_own_key)" = "a key" ]
+		[ "$(guest "$g" 'cat f')" = kept ]
+		[ "$(code DELETE "/v1/sandboxes/$f")" = 204 ]
+		[ "$(code DELETE "/v1/sandboxes/$g")" = 204 ]
+	done
+	check
 }
 
 @test "at each point of a volume's beginning and end" {

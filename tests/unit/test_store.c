@@ -115,6 +115,29 @@ static void a_record_is_there_after_a_new_open(void **state)
 	assert_string_equal(l.env, "{\"K\":\"v\"}");
 }
 
+/* Of a record the state alone, and the writer is killed as soon as it was told. */
+static void a_state_that_was_acknowledged_outlives_its_writer(void **state)
+{
+	struct loaded l;
+	int status;
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		struct store *st = open_store(*state);
+		put(st, "sbx_1", 0, "{\"K\":\"v\"}");
+		if (store_wait(st, store_mark_awaited(st, "sbx_1", 5), NULL) == 0)
+			raise(SIGKILL);
+		_exit(1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status));
+	l = load(*state);
+	assert_int_equal(l.n, 1);
+	assert_int_equal(l.state, 5);
+	assert_string_equal(l.env, "{\"K\":\"v\"}");
+}
+
 /* The writer is killed as soon as it was told. */
 static void an_end_that_was_acknowledged_outlives_its_writer(void **state)
 {
@@ -407,6 +430,7 @@ int main(void)
 #define ROW(fn) cmocka_unit_test_setup_teardown(fn, make_dir, drop_dir)
 	const struct CMUnitTest tests[] = {
 		ROW(a_record_is_there_after_a_new_open),
+		ROW(a_state_that_was_acknowledged_outlives_its_writer),
 		ROW(an_end_that_was_acknowledged_outlives_its_writer),
 		ROW(a_dropped_record_is_gone),
 		ROW(values_are_wiped_from_the_files_when_a_sandbox_ends),
