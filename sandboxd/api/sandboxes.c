@@ -67,6 +67,8 @@ int handle_sandbox_update(struct call *c, struct err *e)
 
 	if (call_decode(c, update_fields, &body, e) < 0)
 		return -1;
+	/* In a create it means the server's default; here that might open what was shut. */
+	body.has_network = body.has_network && !net_body_empty(&body.network);
 	if (update_body_empty(&body))
 		err_set(e, ERR_INVALID_REQUEST, "nothing to change");
 	else if (call_sandbox(c, &s, e) == 0)

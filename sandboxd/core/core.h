@@ -84,6 +84,7 @@ struct store *core_store(struct core *c);
 int server_policy_load(const char *file_or_null, struct server_policy *ret, struct err *e);
 void server_policy_free(struct server_policy *p);
 void server_policy_fit(struct server_policy *p, bool can_filter, bool can_open);
+bool net_body_empty(const struct network_body *b); /* says nothing, as if it were not there */
 int net_policy_resolve(const struct server_policy *p, const struct network_body *body_or_null,
 	struct net_policy *ret, struct err *e);
 void net_policy_free(struct net_policy *p);

@@ -137,7 +137,7 @@ static int resolve(const struct server_policy *p, const struct network_body *b, 
 	return mode == NET_NONE ? 0 : add_operator_deny(p, ret, e);
 }
 
-static bool body_is_empty(const struct network_body *b)
+bool net_body_empty(const struct network_body *b)
 {
 	return (!b->mode || !*b->mode) && !b->has_allow && !b->deny.n && !b->groups;
 }
@@ -148,7 +148,7 @@ int net_policy_resolve(const struct server_policy *p, const struct network_body 
 	int mode = (int)p->net_default.mode;
 
 	*ret = (struct net_policy){ .mode = NET_NONE };
-	if (!b || body_is_empty(b)) {
+	if (!b || net_body_empty(b)) {
 		if (net_policy_copy(&p->net_default, ret, e) < 0)
 			return -1;
 		if (ret->mode == NET_NONE)

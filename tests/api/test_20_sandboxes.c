@@ -297,6 +297,10 @@ static void one_bad_field_and_nothing_changes(void **state)
 		{ "{\"lifetime_secs\":0}", 400, "invalid_request" },
 		{ "{}", 400, "invalid_request" },
 		{ "{\"name\":null}", 400, "invalid_request" },
+		{ "{\"network\":{}}", 400, "invalid_request" },
+		{ "{\"network\":{\"mode\":\"\",\"allow\":null}}", 400, "invalid_request" },
+		{ "{\"name\":\"good-name\",\"network\":{\"deny\":[\"x.test\"]}}", 501,
+			"unsupported" },
 		{ "{\"name\":\"taken\",\"network\":{\"mode\":\"none\"}}", 409, "conflict" },
 		{ "{\"name\":\"good-name\",\"network\":{\"mode\":\"none\"}}", 501, "unsupported" },
 		{ "{\"name\":\"good-name\",\"idle_action\":\"suspend\"}", 501, "unsupported" },
@@ -348,6 +352,10 @@ static void a_live_sandbox_can_be_renamed_relabelled_and_retimed(void **state)
 	assert_int_equal(json_integer_value(json_object_get(o, "idle_timeout_secs")), 120);
 	assert_int_equal(json_integer_value(json_object_get(o, "lifetime_secs")), 3600);
 	assert_non_null(text(o, "expires_at"));
+	json_decref(o);
+	/* a policy without a word is none */
+	o = patch(id, "{\"labels\":{\"d\":\"4\"},\"network\":{}}");
+	assert_string_equal(text(json_object_get(o, "labels"), "d"), "4");
 	json_decref(o);
 	o = patch(id, "{\"name\":\"\",\"labels\":{}}");
 	assert_null(json_object_get(o, "name"));
