@@ -39,7 +39,7 @@ int schedule_check(const struct core *c, int64_t every, int64_t keep, struct err
 		return err_set(e, ERR_INVALID_REQUEST,
 			"the interval of scheduled snapshots must be at least %lld seconds",
 			(long long)l->min_snapshot_every_secs);
-	if (keep > l->max_snapshot_keep)
+	if ((keep ? keep : 1) > l->max_snapshot_keep) /* 0 is one */
 		return err_set(e, ERR_INVALID_REQUEST,
 			"at most %lld scheduled snapshots of a sandbox are kept",
 			(long long)l->max_snapshot_keep);

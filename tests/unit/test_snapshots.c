@@ -500,6 +500,20 @@ static void many_forks_at_once_while_the_snapshot_is_deleted(void **state)
 
 /* --- schedules ------------------------------------------------------------------------------- */
 
+static void where_none_may_be_kept_there_is_no_schedule(void **state)
+{
+	struct create_body b = { .snapshot_every_secs = 5 };
+	struct sandbox *s = double_sandbox(&rig, NULL);
+
+	(void)state;
+	rig.policy.limits.max_snapshot_keep = 0;
+	assert_int_equal(schedule(s, 5, 0), ERR_INVALID_REQUEST);
+	assert_int_equal(schedule(s, 5, 1), ERR_INVALID_REQUEST);
+	assert_int_equal(schedule(s, 0, 0), ERR_NONE);
+	double_refused(&rig, &b, ERR_INVALID_REQUEST);
+	sandbox_unref(s);
+}
+
 static void schedules_are_checked(void **state)
 {
 	static const struct {
@@ -726,6 +740,7 @@ int main(void)
 		T(they_stay_below_one_that_could_not_be_ended),
 		T(what_is_left_of_one_is_tried_again),
 		T(many_forks_at_once_while_the_snapshot_is_deleted),
+		T(where_none_may_be_kept_there_is_no_schedule),
 		T(schedules_are_checked),
 		T(whoever_counts_never_finds_more_than_are_kept),
 		T(two_at_a_time_on_the_host),
