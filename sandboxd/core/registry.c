@@ -196,10 +196,10 @@ int registry_rename(struct registry *r, struct sandbox *s, const char *name, str
 	int rc = 0;
 
 	pthread_mutex_lock(&r->lock);
-	other = *name ? named(r, name) : NULL;
+	other = *name && s->reg_live ? named(r, name) : NULL;
 	if (other && other != s) {
 		rc = taken(e, name);
-	} else if (s->reg_live) {
+	} else {
 		drop_name(r, s);
 		add_name(r, s, name);
 	}

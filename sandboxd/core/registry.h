@@ -42,6 +42,7 @@ void registry_running(struct registry *r, int change);
 void registry_remove(struct registry *r, struct sandbox *s);
 /* Would registry_rename say that the name is taken? It may be, a moment later. */
 int registry_name_free(struct registry *r, const struct sandbox *s, const char *name, struct err *e);
+/* One that has ended can be given back the name that it had, whoever has it now. */
 int registry_rename(struct registry *r, struct sandbox *s, const char *name_or_empty, struct err *e);
 void registry_cordon(struct registry *r, bool on);
 

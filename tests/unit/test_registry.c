@@ -114,6 +114,26 @@ static void a_rename_moves_the_name(void **state)
 	sandbox_unref(b);
 }
 
+/* As of a change of name and network that fails because the sandbox ends meanwhile. */
+static void one_that_has_ended_gets_its_name_back(void **state)
+{
+	struct sandbox *a = claim("sbx_000000000000000a", 1, "n"), *b;
+	struct err e = ERR_NULL;
+
+	(void)state;
+	assert_int_equal(registry_rename(&reg, a, "m", &e), 0);
+	registry_end(&reg, a, false);
+	assert_found("m", a);
+	b = claim("sbx_000000000000000b", 2, "n");
+	assert_int_equal(registry_rename(&reg, a, "n", &e), 0);
+	assert_found("m", NULL);
+	assert_found("n", b);
+	registry_remove(&reg, b);
+	assert_found("n", a);
+	sandbox_unref(a);
+	sandbox_unref(b);
+}
+
 static void what_is_given_away_comes_back(void **state)
 {
 	struct sandbox *a = claim("sbx_000000000000000a", 1, NULL),
@@ -168,6 +188,7 @@ int main(void)
 		ROW(a_name_finds_the_live_one_then_the_newest_ended),
 		ROW(a_taken_name_is_a_conflict_and_a_cordon_unavailable),
 		ROW(a_rename_moves_the_name),
+		ROW(one_that_has_ended_gets_its_name_back),
 		ROW(what_is_given_away_comes_back),
 		ROW(the_list_is_newest_first_and_ties_go_to_the_larger_id),
 	};
