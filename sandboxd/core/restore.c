@@ -107,6 +107,8 @@ static int take_back(struct sandbox *s, int recorded, struct err *e)
 		tell_created(s);
 	pthread_mutex_lock(&s->lock);
 	s->state = asleep ? SBX_SUSPENDED : SBX_RUNNING;
+	if (!s->lifetime_secs) /* the operator may have set a longest one since */
+		s->lifetime_secs = c->policy->limits.max_lifetime_secs;
 	s->idle_suspended = asleep && s->idle_suspended;
 	s->idle_since_ms = clock_mono_ms();
 	schedule_arm(s);

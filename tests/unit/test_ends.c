@@ -291,6 +291,30 @@ static void who_has_ended_keeps_no_layer_from_being_counted_as_freed(void **stat
 	layers_unref_one(rig.core, chain.layers[0]);
 }
 
+/* What the create of one has said stays. */
+static void a_longest_life_holds_for_those_that_are_taken_back(void **state)
+{
+	const struct create_body own = { .name = TEXT("own"), .lifetime_secs = 7200 },
+				 none = { .name = TEXT("none") };
+	const struct create_body *const bodies[] = { &own, &none };
+	struct sandbox *s;
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++)
+		sandbox_unref(double_sandbox(&rig, bodies[i]));
+	rig.policy.limits.max_lifetime_secs = 3600;
+	for (int round = 0; round < 2; round++) { /* the second time it is recorded */
+		double_restart(&rig, true, true);
+		for (size_t i = 0; i < 2; i++) {
+			assert_int_equal(sandbox_find(rig.core, bodies[i]->name, &s, NULL), 0);
+			assert_int_equal(s->state, SBX_RUNNING);
+			assert_int_equal(s->lifetime_secs, i ? 3600 : 7200);
+			sandbox_unref(s);
+		}
+		rig.policy.limits.max_lifetime_secs = 0;
+	}
+}
+
 /* Without a bound any number is one of seconds, and none of them is over at once. */
 static void an_idle_timeout_that_no_clock_reaches_ends_nobody(void **state)
 {
@@ -323,6 +347,7 @@ int main(void)
 		T(two_with_one_name_are_both_taken_back),
 		T(a_layer_that_finds_no_room_is_not_ready),
 		T(who_has_ended_keeps_no_layer_from_being_counted_as_freed),
+		T(a_longest_life_holds_for_those_that_are_taken_back),
 		T(an_idle_timeout_that_no_clock_reaches_ends_nobody),
 	};
 
