@@ -2,7 +2,8 @@
 /* Attach, node contract section 12: two threads a connection. The connection's own reads frames and
  * applies them one after the other, so what arrived before a close is still applied; the other
  * sends output at the client's pace. A process that does not read its input can block the first for
- * long: it then watches a socket pair that the second lets go when the client is gone for good. */
+ * long, and its client may have left meanwhile: it watches a socket pair that the second lets go
+ * when nobody will read any more, or the server stops. */
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
 #include "sandboxd/api/call.h"
@@ -18,11 +19,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define PROTOCOL   "sbx-stream/1"
-#define PIECE      65536
-#define TICK_MS    1000
-#define GONE_TICKS 3   /* quiet ticks without a client before blocked input is given up */
-#define LINGER_MS  500 /* for the client to close after the exit frame */
+#define PROTOCOL  "sbx-stream/1"
+#define PIECE     65536
+#define TICK_MS   1000
+#define LINGER_MS 500 /* for the client to close after the exit frame */
 
 struct attach {
 	struct sandbox *s; /* referenced */
@@ -114,13 +114,16 @@ static bool hung_up(int fd)
 	return poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR | POLLNVAL));
 }
 
+/* Until all is sent, the client has left, or the reading thread is done. */
 static void write_output(struct attach *a)
 {
 	_cleanup_free_ uint8_t *frame = malloc(FRAME_HEAD + PIECE);
-	int stream, code, gone = 0;
+	int stream, code;
 	size_t n;
 
-	while (frame && gone < GONE_TICKS) {
+	if (!frame)
+		shutdown(a->fd, SHUT_RDWR);
+	while (frame) {
 		switch (proc_reader_next(&a->reader, TICK_MS, &stream, (char *)frame + FRAME_HEAD,
 			PIECE, &n, &code)) {
 		case PROC_READ_DATA:
@@ -131,11 +134,18 @@ static void write_output(struct attach *a)
 			(void)send_exit(a, code); /* who has left needs no exit */
 			return;
 		case PROC_READ_QUIET:
-			if (proc_reader_stopped(&a->reader))
+			if (proc_reader_stopped(&a->reader) || hung_up(a->fd))
 				return;
-			gone = hung_up(a->fd) ? gone + 1 : 0;
 		}
 	}
+}
+
+/* What the client sent before it left is still applied, however late the process reads it. */
+static void outlast_input(struct attach *a)
+{
+	while (!proc_exited(a->p, NULL) && !core_stopping(a->s->core) &&
+		!fd_wait(a->out_end, POLLIN, TICK_MS))
+		;
 }
 
 static void *output_main(void *arg)
@@ -143,6 +153,7 @@ static void *output_main(void *arg)
 	struct attach *a = arg;
 
 	write_output(a);
+	outlast_input(a);
 	/* Bytes of the client that nobody has read would turn our close into a reset that overtakes
 	 * the exit frame, so the reading thread gets a moment to see the client's own end. */
 	(void)fd_wait(a->out_end, POLLIN, LINGER_MS);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Attach over a real socket (node contract 12, suite item 34, check 28.10, case TTY-1). */
+#include "tests/support/patience.h"
 #include "tests/support/suite.h"
 
 #include <poll.h>
@@ -157,6 +158,69 @@ static void frames_sent_before_a_close_are_applied_and_the_process_goes_on(void 
 	assert_int_equal(code, 0);
 	free(text);
 	close(fd);
+}
+
+/* The process reads nothing for longer than a server might be patient with one who has left; where
+ * it talks meanwhile, the server sees early that nobody listens. */
+static void input_sent_before_a_close_waits_for_its_reader(void **state)
+{
+	static const char *const bodies[] = {
+		"{\"argv\":[\"sh\",\"-c\",\"while [ ! -e go ]; do sleep 0.1; done; cat > got0\"]}",
+		"{\"argv\":[\"sh\",\"-c\",\"while [ ! -e go ]; do echo; sleep 0.1; done; cat > got1\"]}",
+	};
+	enum { PART = 50000, PARTS = 3 }; /* more than a pipe takes */
+	static char data[PART];
+	json_int_t pid[ARRAY_LEN(bodies)];
+	char *out = NULL;
+	int fd, code;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(bodies); i++) {
+		pid[i] = start(bodies[i]);
+		fd = attach(pid[i]);
+		for (int n = 0; n < PARTS; n++)
+			put(fd, 'i', memset(data, 'a' + n, PART), PART);
+		put(fd, 'e', NULL, 0);
+		close(fd);
+	}
+	sleep(6);
+	assert_int_equal(rig_sh(rig, id, "touch go", NULL), 0);
+	for (size_t i = 0; i < ARRAY_LEN(bodies); i++) {
+		fd = attach(pid[i]);
+		free(read_to_exit(fd, &code, NULL));
+		close(fd);
+		assert_int_equal(code, 0);
+		assert_int_equal(rig_sh(rig, id, i ? "cat got1" : "cat got0", &out), 0);
+		assert_int_equal(strlen(out), PART * PARTS);
+		for (int n = 0; n < PART * PARTS; n++)
+			assert_int_equal(out[n], 'a' + n / PART);
+		free(out);
+	}
+}
+
+static void input_of_one_who_left_does_not_hold_up_a_stop(void **state)
+{
+	static char big[200000];
+	struct rig *shared = rig;
+	const char *box = id;
+	json_int_t pid;
+	int fd;
+
+	(void)state;
+	/* a stop waits for its streams, if need be for ever */
+	alarm((unsigned)patience_ms(120000) / 1000);
+	rig = rig_new(NULL);
+	id = rig_sandbox(rig, NULL);
+	pid = start("{\"argv\":[\"sleep\",\"600\"]}");
+	fd = attach(pid);
+	put(fd, 'i', big, sizeof(big));
+	close(fd);
+	rig_restart(rig);
+	alarm(0);
+	assert_string_equal(state_of(pid, NULL), "running");
+	rig_free(rig);
+	rig = shared;
+	id = box;
 }
 
 static void several_attaches_see_the_same_and_all_may_write(void **state)
@@ -383,6 +447,8 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(frames_sent_before_a_close_are_applied_and_the_process_goes_on),
+		cmocka_unit_test(input_sent_before_a_close_waits_for_its_reader),
+		cmocka_unit_test(input_of_one_who_left_does_not_hold_up_a_stop),
 		cmocka_unit_test(several_attaches_see_the_same_and_all_may_write),
 		cmocka_unit_test(unknown_and_malformed_frames_are_skipped),
 		cmocka_unit_test(an_oversize_frame_ends_the_connection_but_not_the_process),
