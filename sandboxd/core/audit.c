@@ -273,19 +273,66 @@ static void take_line(struct reading *r, const char *line, size_t len)
 	r->kept[r->n++ % READ_MAX] = o;
 }
 
-static void read_one(struct reading *r, const char *path)
+/* The log as it is at one moment, oldest first: what is renamed or removed later stays open, so that no event
+ * is missed or met twice. */
+struct files {
+	int v[OLD_FILES + 1];
+	size_t n;
+};
+
+static void close_files(struct files *f)
 {
-	FILE *f = fopen(path, "re");
+	while (f->n)
+		close_p(&f->v[--f->n]);
+}
+
+/* What cannot be opened is not a log without events. */
+static int open_one(struct files *f, const char *path, struct err *e)
+{
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	struct stat st;
+
+	if (fd < 0 && errno == ENOENT)
+		return 0;
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return err_sys(e, errno, "the event log");
+	if (S_ISREG(st.st_mode))
+		f->v[f->n++] = steal_fd(&fd);
+	return 0;
+}
+
+static int open_files(struct audit *a, struct files *f, struct err *e)
+{
+	char path[4200];
+	int rc = 0;
+
+	pthread_mutex_lock(&a->lock);
+	for (int n = OLD_FILES; n >= 0 && rc == 0; n--) {
+		old_name(a, n, path, sizeof(path));
+		rc = open_one(f, path, e);
+	}
+	pthread_mutex_unlock(&a->lock);
+	return rc;
+}
+
+static int read_one(struct reading *r, int *fd, struct err *e)
+{
+	FILE *f = fdopen(*fd, "r");
 	_cleanup_free_ char *line = NULL;
 	size_t room = 0;
 	ssize_t len;
+	int rc = 0;
 
 	if (!f)
-		return;
+		return err_sys(e, errno, "the event log");
+	*fd = -1;
 	while ((len = getline(&line, &room, f)) > 0)
 		if (len < (ssize_t)LINE_MAX_LEN && line[len - 1] == '\n')
 			take_line(r, line, (size_t)len - 1);
+	if (!feof(f))
+		rc = err_sys(e, errno, "the event log");
 	fclose(f);
+	return rc;
 }
 
 int audit_read(struct audit *a, const char *sandbox_id, json_t **ret_events, bool *ret_truncated,
@@ -293,8 +340,9 @@ int audit_read(struct audit *a, const char *sandbox_id, json_t **ret_events, boo
 {
 	_cleanup_free_ struct reading *r = calloc(1, sizeof(*r));
 	json_t *events = json_array();
-	char path[4200];
+	struct files f = { .n = 0 };
 	uint64_t from;
+	int rc;
 
 	if (!r || !events) {
 		json_decref(events);
@@ -302,15 +350,17 @@ int audit_read(struct audit *a, const char *sandbox_id, json_t **ret_events, boo
 	}
 	r->id = sandbox_id;
 	snprintf(r->needle, sizeof(r->needle), "\"sandbox\":\"%s\"", sandbox_id);
-	/* A rotation between two files could hide one or show it twice: oldest first, and the
-	 * moment is far rarer than a reader; the log is best effort. */
-	for (int n = OLD_FILES; n >= 0; n--) {
-		old_name(a, n, path, sizeof(path));
-		read_one(r, path);
-	}
+	rc = open_files(a, &f, e);
+	for (size_t i = 0; i < f.n && rc == 0; i++)
+		rc = read_one(r, &f.v[i], e);
+	close_files(&f);
 	from = r->n > READ_MAX ? r->n - READ_MAX : 0;
 	for (uint64_t i = from; i < r->n; i++)
 		json_array_append_new(events, r->kept[i % READ_MAX]);
+	if (rc < 0) {
+		json_decref(events);
+		return -1;
+	}
 	*ret_events = events;
 	*ret_truncated = from > 0;
 	return 0;

@@ -14,7 +14,8 @@ void audit_close(struct audit *a);
 /* Adds `time`, `type`, `sandbox` to `fields` (taken, may be NULL) and appends. `a` may be NULL.
  * The zero-value rule (absent when empty or zero) is the caller's. Never fails the caller. */
 void audit_event(struct audit *a, const char *type, const char *sandbox_id, json_t *fields);
-/* Events of one sandbox, oldest first, the newest 5000 (23.1). */
+/* Events of one sandbox, oldest first, the newest 5000 (23.1), as the log is when this is called, whatever
+ * is written meanwhile. Fails when a part of it cannot be read; unavailable: no descriptor, no memory. */
 int audit_read(struct audit *a, const char *sandbox_id, json_t **ret_events, bool *ret_truncated,
 	struct err *e);
 /* Events with a sequence number above `after`, as an array of {"seq":N,"event":{…}}, at most 512 at a

@@ -363,6 +363,89 @@ static void long_events_are_held_within_bounds(void **state)
 	audit_close(a);
 }
 
+/* A log that cannot be opened, or not all of it, is not one without events. */
+static void no_descriptor_left_is_not_a_log_without_events(void **state)
+{
+	const struct box *b = *state;
+	struct audit *a = open_log(b);
+	char old[160];
+	struct rlimit was, few;
+	int lowest;
+	bool cut;
+
+	audit_event(a, "sandbox.created", ID, NULL);
+	snprintf(old, sizeof(old), "%s.1", b->path);
+	assert_return_code(link(b->path, old), errno);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+	lowest = dup(STDOUT_FILENO);
+	assert_true(lowest >= 0);
+	close(lowest);
+	for (int room = 0; room < 2; room++) { /* for none, for the older one alone */
+		struct err e = ERR_NULL;
+		json_t *events;
+
+		few = (struct rlimit){ (rlim_t)(lowest + room), was.rlim_max };
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+		int rc = audit_read(a, ID, &events, &cut, &e);
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+		assert_int_equal(rc, -1);
+		assert_int_equal(e.code, ERR_UNAVAILABLE);
+	}
+	assert_int_equal(count(a, ID, &cut), 2);
+	assert_int_equal(dup(STDOUT_FILENO), lowest); /* nothing stays open */
+	close(lowest);
+	audit_close(a);
+}
+
+#define FILLED 64 /* events of one sandbox, a mebibyte of another's behind each: nine files */
+struct filling {
+	struct audit *a;
+	int written; /* atomic */
+};
+
+static void *fill_files(void *arg)
+{
+	static char pad[1024 * 1024];
+	struct filling *f = arg;
+
+	memset(pad, 'p', sizeof(pad) - 1);
+	for (int i = 0; i < FILLED; i++) {
+		audit_event(f->a, "file.read", ID, json_pack("{s:i}", "n", i));
+		__atomic_store_n(&f->written, i + 1, __ATOMIC_RELEASE);
+		audit_event(f->a, "file.read", "sbx_00000000000000b2", json_pack("{s:s}", "path", pad));
+	}
+	return NULL;
+}
+
+/* Whatever moves on meanwhile: without a gap, up to what had been written when it began. */
+static void files_that_move_on_while_they_are_read_hide_nothing(void **state)
+{
+	struct filling f = { .a = open_log(*state) };
+	json_t *events, *one;
+	pthread_t t;
+	int before;
+	bool cut;
+	size_t i;
+
+	audit_event(f.a, "sandbox.created", "sbx_00000000000000b2", NULL);
+	assert_int_equal(pthread_create(&t, NULL, fill_files, &f), 0);
+	do {
+		json_int_t first = 0, n = 0;
+
+		before = __atomic_load_n(&f.written, __ATOMIC_ACQUIRE);
+		assert_int_equal(audit_read(f.a, ID, &events, &cut, NULL), 0);
+		json_array_foreach (events, i, one) {
+			n = json_integer_value(json_object_get(one, "n"));
+			first = i == 0 ? n : first;
+			assert_int_equal(n, first + (json_int_t)i);
+		}
+		assert_true(n + 1 >= before);
+		json_decref(events);
+	} while (before < FILLED);
+	pthread_join(t, NULL);
+	audit_close(f.a);
+}
+
 static void an_event_is_quick(void **state)
 {
 	struct audit *a = open_log(*state);
@@ -395,6 +478,8 @@ int main(void)
 		ROW(an_event_after_a_full_disk_is_kept),
 		ROW(a_follower_with_a_number_of_the_future_gets_what_there_is),
 		ROW(long_events_are_held_within_bounds),
+		ROW(no_descriptor_left_is_not_a_log_without_events),
+		ROW(files_that_move_on_while_they_are_read_hide_nothing),
 		ROW(an_event_is_quick),
 	};
 	return run_table(tests);
