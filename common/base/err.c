@@ -109,6 +109,11 @@ int err_oom(struct err *e)
 	return err_set(e, ERR_UNAVAILABLE, "out of memory");
 }
 
+bool err_is_short(int sys)
+{
+	return sys == EMFILE || sys == ENFILE || sys == ENOMEM || sys == ENOBUFS;
+}
+
 int err_prefix(struct err *e, const char *fmt, ...)
 {
 	char old[sizeof(e->msg)];

@@ -4,6 +4,8 @@
 #ifndef COMMON_BASE_ERR_H
 #define COMMON_BASE_ERR_H
 
+#include <stdbool.h>
+
 enum err_code {
 	ERR_NONE = 0,
 #define E(name, word, status, sys) ERR_##name,
@@ -31,6 +33,8 @@ int err_set_sys(struct err *e, enum err_code code, int sys, const char *fmt, ...
 int err_sys(struct err *e, int sys, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* unavailable, "out of memory". */
 int err_oom(struct err *e);
+/* No descriptor, no memory: this errno says nothing about what was asked for. */
+bool err_is_short(int sys);
 /* Puts a prefix before the message, keeps the code. */
 int err_prefix(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

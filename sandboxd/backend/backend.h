@@ -96,10 +96,11 @@ struct backend_ops {
 	/* Kills everything of a sandbox, whatever is left of it; idempotent. Returns when no guest
 	 * process runs any more; disk and namespaces go in the background. */
 	int (*destroy)(struct backend *b, const char *id, struct err *e);
-	/* Is the runtime of this record still there (pid, start time, cgroup)? *grip: NULL, or what is had of one
-	 * that is, the caller's to close; without descriptors else. */
-	bool (*alive)(struct backend *b, const char *id, uint64_t generation,
-		struct backend_grip *grip);
+	/* Is the runtime of this record still there (pid, start time, cgroup)? 1, 0, -1: nobody can say now, for
+	 * lack of descriptors or memory (unavailable). *grip: NULL, or what is had of one that is, the caller's to
+	 * close; without descriptors else. */
+	int (*alive)(struct backend *b, const char *id, uint64_t generation, struct backend_grip *grip,
+		struct err *e);
 	/* Start-up: ends and removes everything whose id is not in keep[]. */
 	int (*sweep)(struct backend *b, const char *const *keep, size_t n, struct err *e);
 	/* Only where there is no layer_import: the backend knows its images itself. not_found. */

@@ -117,7 +117,7 @@ int guest_connect(struct guest_hub *h, int run_dirfd, const uint8_t secret[PROTO
 	int r;
 
 	if (!g)
-		return err_set(e, ERR_INTERNAL, "out of memory");
+		return err_oom(e);
 	pthread_mutex_init(&g->lock, NULL);
 	g->hub = h;
 	g->generation = generation;

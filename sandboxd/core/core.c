@@ -116,17 +116,20 @@ static int open_audit(struct core *c, const struct core_conf *conf, struct err *
 	return audit_open(path ? path : own, &c->audit, e);
 }
 
-/* The boot id tells a runtime of this boot from one of an earlier; without it nothing is taken
+/* The boot id tells a runtime of this boot from one of an earlier; where there is none, nothing is taken
  * back. */
-static void read_boot(struct core *c)
+static int read_boot(struct core *c, struct err *e)
 {
 	_cleanup_close_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
 	ssize_t n = fd < 0 ? -1 : read(fd, c->boot, sizeof(c->boot) - 1);
 
+	if (n < 0 && err_is_short(errno))
+		return err_sys(e, errno, "boot id");
 	c->boot[n > 0 ? n : 0] = '\0';
 	c->boot[strcspn(c->boot, "\n")] = '\0';
 	if (!c->boot[0])
 		snprintf(c->boot, sizeof(c->boot), "unknown-%.32s", c->instance);
+	return 0;
 }
 
 static int fill_conf(struct core *c, const struct core_conf *conf, struct err *e)
@@ -137,7 +140,8 @@ static int fill_conf(struct core *c, const struct core_conf *conf, struct err *e
 		return err_sys(e, errno, "random bytes");
 	for (size_t i = 0; i < sizeof(raw); i++)
 		snprintf(c->instance + 2 * i, 3, "%02x", raw[i]);
-	read_boot(c);
+	if (read_boot(c, e) < 0)
+		return -1;
 	c->policy = conf->policy;
 	c->keep = conf->keep_sandboxes;
 	c->export_private = conf->export_allow_private;

@@ -99,14 +99,16 @@ struct sandbox *sandbox_new(struct core *c, const char *id); /* one reference; N
 uint64_t sandbox_save(struct sandbox *s, bool durable);
 /* Durable, and the caller goes to store_wait at once. */
 uint64_t sandbox_save_awaited(struct sandbox *s);
-/* The other way: fills a new sandbox; -1 when the record cannot be understood. */
-int sandbox_load(struct core *c, const struct store_sandbox *r, struct sandbox **ret);
+/* The other way: fills a new sandbox. Unavailable: no descriptor, no memory; else the record cannot be
+ * understood. */
+int sandbox_load(struct core *c, const struct store_sandbox *r, struct sandbox **ret, struct err *e);
 /* Folders of run/ that wait for their sandbox, made while nobody waits; any thread. */
 #define RUN_SPARE ".spare"
 void core_spare_dirs(struct core *c);
 /* Makes and opens run/<id>; -1 with errno. */
 int sandbox_make_run_dir(struct sandbox *s);
-/* Removes what lies in run/<id>: all, or all but the processes' spools. False: nothing is left. */
+/* Removes what lies in run/<id>: all, or all but the processes' spools. False: nothing is left.
+ * What cannot be opened is. */
 bool sandbox_clean_run_dir(struct sandbox *s, bool all);
 
 /* create.c: what sandbox.created says. Lock held, or nobody else knows the sandbox. */

@@ -97,7 +97,7 @@ bool proc_bytes_wait(struct proc *p, int stream, uint64_t offset, int timeout_ms
 extern const struct guest_watch proc_watch; /* arg: struct sandbox * */
 /* Reads records and spool heads from the run folder; once, before anyone else sees the sandbox.
  * alive: its processes may still run (else those without an exit get PROC_EXIT_LOST). Call it after
- * guest_connect, so that no exit falls between. */
+ * guest_connect, so that no exit falls between. Fails when the folder or a record cannot be read. */
 int proc_restore(struct sandbox *s, bool alive, struct err *e);
 void proc_sandbox_ended(struct sandbox *s); /* lock held: everything running becomes 137 */
 /* Of too many exited ones the oldest lose output, then record. No lock held. */

@@ -206,16 +206,21 @@ static void take_back(struct proc *p, bool alive, bool over)
 	}
 }
 
-/* The number is used up when the slot has a record: a shim may have heard of it. */
-static bool restore_one(struct sandbox *s, uint32_t num, bool alive)
+/* 1: the number is used up, for the slot has a record, of which a shim may have heard. -1: no memory or
+ * descriptor to look. */
+static int restore_one(struct sandbox *s, uint32_t num, bool alive, struct err *e)
 {
 	struct proc *p = proc_new(s);
 	struct spool_head h;
 	bool used = false;
 
 	if (!p)
-		return true;
+		return err_oom(e);
 	p->num = num;
+	if (proc_output_open(p, e) < 0) {
+		proc_unref(p);
+		return -1;
+	}
 	if (proc_spool(p) >= 0)
 		used = fill_from_meta(p);
 	if (used && spool_head_read(p, &h) == 0 && h.state != SPOOL_NEW)
@@ -236,7 +241,10 @@ int proc_restore(struct sandbox *s, bool alive, struct err *e)
 		return -1;
 	for (size_t i = 0; i < n; i++)
 		for (uint32_t k = firsts[i] ? 0 : 1; k < SPOOL_SLOTS; k++) {
-			if (restore_one(s, firsts[i] + k, alive))
+			int used = restore_one(s, firsts[i] + k, alive, e);
+			if (used < 0)
+				return -1;
+			if (used)
 				next = firsts[i] + k + 1;
 			if (proc_too_heavy(s))
 				proc_retire(s);

@@ -236,7 +236,7 @@ int proc_spool(struct proc *p)
 int proc_output_open(struct proc *p, struct err *e)
 {
 	errno = 0;
-	if (proc_spool(p) >= 0 || (errno != EMFILE && errno != ENFILE && errno != ENOMEM))
+	if (proc_spool(p) >= 0 || !err_is_short(errno))
 		return 0;
 	return err_set(e, ERR_UNAVAILABLE, "the server has no descriptor left for the output");
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Taking sandboxes back at start. A record is believed only as far as the runtime proves it: same
  * boot, the backend still sees it, and its shim answers with the secret of the record. Everything
- * else ends with reason "restart": files of a sandbox whose shim died are not kept. */
+ * else ends with reason "restart": files of a sandbox whose shim died are not kept. What cannot be found out, for
+ * lack of descriptors or memory, ends nobody: the start fails, and the next one looks again. */
 #include "sandboxd/core/core_internal.h"
 
 #include "common/base/log.h"
@@ -122,7 +123,19 @@ static int take_back(struct sandbox *s, int recorded, struct err *e)
 	return 0;
 }
 
-static bool may_be_alive(const struct item *it)
+/* What we are short of, or the broker, says nothing about the sandbox. (A shim that cannot be reached is unavailable
+ * as well, with another number.) */
+static bool is_shortage(const struct err *e)
+{
+	return e->code == ERR_UNAVAILABLE && (!e->sys || err_is_short(e->sys));
+}
+
+static int not_now(struct err *e, const struct err *why, const char *id)
+{
+	return err_set(e, ERR_UNAVAILABLE, "sandbox %s cannot be looked at: %s", id, why->msg);
+}
+
+static bool may_be_alive(const struct item *it, struct err *e)
 {
 	struct sandbox *s = it->s;
 	struct core *c = s->core;
@@ -137,17 +150,18 @@ static bool may_be_alive(const struct item *it)
 		log_warn("a sandbox ends because its network is not allowed any more id=%s", s->id);
 		return false;
 	}
-	return c->ops->alive(c->backend, s->id, s->generation, &s->grip);
+	return c->ops->alive(c->backend, s->id, s->generation, &s->grip, e) > 0;
 }
 
-static void keep_as_ended(struct restore *re, struct sandbox *s, bool was_live)
+static int keep_as_ended(struct restore *re, struct sandbox *s, bool was_live, struct err *e)
 {
 	struct core *c = s->core;
+	struct err why = ERR_NULL;
 
 	s->ended = true;
 	backend_grip_close(&s->grip);
-	if (s->run_dirfd >= 0)
-		proc_restore(s, false, NULL);
+	if (s->run_dirfd >= 0 && proc_restore(s, false, &why) < 0 && is_shortage(&why))
+		return not_now(e, &why, s->id);
 	pthread_mutex_lock(&s->lock);
 	proc_sandbox_ended(s);
 	for (size_t i = 0; i < s->env.n; i++)
@@ -158,9 +172,10 @@ static void keep_as_ended(struct restore *re, struct sandbox *s, bool was_live)
 	pthread_mutex_unlock(&s->lock);
 	registry_add_ended(&c->reg, s, s->name);
 	if (!was_live)
-		return;
+		return 0;
 	re->lost++;
 	audit_event(c->audit, "sandbox.terminated", s->id, json_pack("{s:s}", "reason", "restart"));
+	return 0;
 }
 
 static int each_record(void *arg, const struct store_sandbox *r, struct err *e)
@@ -168,6 +183,7 @@ static int each_record(void *arg, const struct store_sandbox *r, struct err *e)
 	struct restore *re = arg;
 	struct item it = { .state = r->state,
 		.same_boot = r->boot && !strcmp(r->boot, re->c->boot) };
+	struct err why = ERR_NULL;
 
 	if (re->n == re->room) {
 		struct item *v = realloc(re->items, (re->room * 2 + 16) * sizeof(*v));
@@ -176,33 +192,38 @@ static int each_record(void *arg, const struct store_sandbox *r, struct err *e)
 		re->items = v;
 		re->room = re->room * 2 + 16;
 	}
-	if (sandbox_load(re->c, r, &it.s) < 0)
-		log_warn("a record cannot be understood and is skipped");
-	else
+	if (sandbox_load(re->c, r, &it.s, &why) == 0)
 		re->items[re->n++] = it;
+	else if (is_shortage(&why))
+		return not_now(e, &why, r->id);
+	else
+		log_warn("a record cannot be understood and is skipped");
 	return 0;
 }
 
-static void settle(struct restore *re, const struct item *it)
+static int settle(struct restore *re, const struct item *it, struct err *e)
 {
 	struct sandbox *s = it->s;
 	struct err why = ERR_NULL;
 
-	if (it->state == SBX_TERMINATED) {
-		keep_as_ended(re, s, false);
-	} else if (it->state == SBX_PENDING && it->same_boot) {
+	if (it->state == SBX_TERMINATED)
+		return keep_as_ended(re, s, false, e);
+	if (it->state == SBX_PENDING && it->same_boot) {
 		/* Its create was never answered: as if it had not been asked. What had been made of it is swept;
 		 * a fork may have been left with the identity of another. */
 		store_drop_sandbox(re->c->store, s->id, false);
-	} else if (may_be_alive(it) && take_back(s, it->state, &why) == 0) {
+	} else if (may_be_alive(it, &why) && take_back(s, it->state, &why) == 0) {
 		re->taken_back++;
 		re->kept[re->nkept++] = s->id;
+	} else if (is_shortage(&why)) {
+		return not_now(e, &why, s->id);
 	} else {
 		if (why.code)
 			log_warn("a sandbox could not be taken back id=%s reason=\"%s\"", s->id,
 				why.msg);
-		keep_as_ended(re, s, true);
+		return keep_as_ended(re, s, true, e);
 	}
+	return 0;
 }
 
 /* The server may have gone between an end and the cleaning up after it. */
@@ -255,7 +276,8 @@ static int settle_all(struct restore *re, struct err *e)
 	if (!re->kept)
 		return err_oom(e);
 	for (size_t i = 0; i < re->n; i++)
-		settle(re, &re->items[i]);
+		if (settle(re, &re->items[i], e) < 0)
+			return -1;
 	fault_point("restore-settled");
 	if (layers_keep(re->c, e) < 0 || volumes_keep(re->c, e) < 0)
 		return -1;

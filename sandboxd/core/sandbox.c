@@ -303,26 +303,39 @@ static int load_body(struct sandbox *s, const json_t *o, const char *env)
 	return image_env_load(json_object_get(o, "image_env"), &s->image_env);
 }
 
-int sandbox_load(struct core *c, const struct store_sandbox *r, struct sandbox **ret)
+/* A record for which there is no memory is not one that cannot be understood. */
+static int not_loaded(struct err *e)
 {
-	_cleanup_json_ json_t *body = r->body ? json_loads(r->body, 0, NULL) : NULL;
+	if (errno == ENOMEM)
+		return err_oom(e);
+	return err_set(e, ERR_INTERNAL, "a record cannot be understood");
+}
+
+int sandbox_load(struct core *c, const struct store_sandbox *r, struct sandbox **ret, struct err *e)
+{
+	_cleanup_json_ json_t *body = NULL;
 	struct sandbox *s;
 
-	if (!r->id || !id_is_sandbox(r->id) || !json_is_object(body))
-		return -1;
-	s = sandbox_new(c, r->id);
-	if (!s)
-		return -1;
+	errno = 0;
+	body = r->body ? json_loads(r->body, 0, NULL) : NULL;
+	if (!r->id || !id_is_sandbox(r->id) || !json_is_object(body) || !(s = sandbox_new(c, r->id)))
+		return not_loaded(e);
 	s->seq = r->seq;
 	s->created_ns = r->created_ns;
 	s->generation = r->generation;
 	memcpy(s->secret, r->secret, sizeof(s->secret));
 	s->state = SBX_TERMINATED;
 	if (load_body(s, body, r->env) < 0) {
+		not_loaded(e);
 		sandbox_unref(s);
 		return -1;
 	}
 	s->run_dirfd = openat(c->run_dirfd, s->id, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (s->run_dirfd < 0 && err_is_short(errno)) {
+		err_sys(e, errno, "run/%s", s->id);
+		sandbox_unref(s);
+		return -1;
+	}
 	*ret = s;
 	return 0;
 }
@@ -392,7 +405,7 @@ static bool is_spool(const char *name, uint32_t next_num)
 bool sandbox_clean_run_dir(struct sandbox *s, bool all)
 {
 	int fd = openat(s->core->run_dirfd, s->id, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	bool kept = false;
+	bool kept = fd < 0 && errno != ENOENT; /* what cannot be opened is not empty */
 	const struct dirent *d;
 	uint32_t next_num;
 	DIR *dir;
@@ -401,7 +414,7 @@ bool sandbox_clean_run_dir(struct sandbox *s, bool all)
 	next_num = s->next_num;
 	pthread_mutex_unlock(&s->lock);
 	if (fd < 0)
-		return false;
+		return kept;
 	dir = fdopendir(fd);
 	if (!dir) {
 		close(fd);

@@ -125,7 +125,7 @@ static void answers_in_any_order_reach_their_askers(void **state)
 
 static void *refuse_one(void *arg)
 {
-	static const int errors[] = { EEXIST, ENOSPC, EAGAIN, EINVAL };
+	static const int errors[] = { EEXIST, ENOSPC, EAGAIN, EMFILE, EINVAL };
 	struct peer *p = arg;
 	struct priv_req q;
 
@@ -137,7 +137,7 @@ static void *refuse_one(void *arg)
 static void a_refusal_says_why(void **state)
 {
 	static const enum err_code want[] = { ERR_CONFLICT, ERR_UNAVAILABLE, ERR_UNAVAILABLE,
-		ERR_INTERNAL };
+		ERR_UNAVAILABLE, ERR_INTERNAL };
 	struct peer p;
 	pthread_t t;
 

@@ -279,7 +279,7 @@ static void what_the_front_sends_is_checked(void **state)
 		assert_int_equal(linux_backend.create(rig.rig.backend, &s, NULL, &e), -1);
 		e = (struct err)ERR_NULL;
 		assert_int_equal(linux_backend.destroy(rig.rig.backend, ids[i], &e), -1);
-		assert_false(linux_backend.alive(rig.rig.backend, ids[i], 0, NULL));
+		assert_false(linux_backend.alive(rig.rig.backend, ids[i], 0, NULL, NULL));
 	}
 }
 
@@ -335,7 +335,7 @@ static void a_destroy_during_a_create_wins(void **state)
 		pthread_join(t, NULL);
 		if (k.r == 0) /* it came after the destroy */
 			assert_int_equal(linux_backend.destroy(rig.rig.backend, k.id, &e), 0);
-		assert_false(linux_backend.alive(rig.rig.backend, k.id, 3, NULL));
+		assert_false(linux_backend.alive(rig.rig.backend, k.id, 3, NULL, NULL));
 	}
 	assert_true(linux_rig_wait_clean(&rig, &before, 10000));
 }
@@ -370,7 +370,7 @@ static void a_grip_ends_the_guest_alone(void **state)
 		if (linux_backend.create(rig.rig.backend, &s, NULL, &e) < 0)
 			fail_msg("%s", e.msg);
 		if (way == ADOPTED) /* as after a restart */
-			(void)linux_backend.alive(rig.rig.backend, id, 3, &g);
+			(void)linux_backend.alive(rig.rig.backend, id, 3, &g, NULL);
 		if (g.kill < 0) { /* no cgroup2 */
 			assert_int_equal(linux_backend.destroy(rig.rig.backend, id, &e), 0);
 			continue;
@@ -378,11 +378,11 @@ static void a_grip_ends_the_guest_alone(void **state)
 		if (way == SLEEPS)
 			assert_int_equal(linux_backend.freeze(rig.rig.backend, id, true, &e), 0);
 		assert_false(backend_grip_gone(&g, 0));
-		assert_true(linux_backend.alive(rig.rig.backend, id, 3, NULL));
+		assert_true(linux_backend.alive(rig.rig.backend, id, 3, NULL, NULL));
 		backend_grip_kill(&g);
 		assert_true(backend_grip_gone(&g, 30000));
 		struct backend_grip none;
-		assert_false(linux_backend.alive(rig.rig.backend, id, 3, &none));
+		assert_false(linux_backend.alive(rig.rig.backend, id, 3, &none, NULL));
 		assert_int_equal(none.kill, -1);
 		assert_int_equal(linux_backend.destroy(rig.rig.backend, id, &e), 0);
 		backend_grip_close(&g);
@@ -433,9 +433,9 @@ static void *make_and_end(void *arg)
 		make_run_dir(id);
 		spec_for(&s, id, 256, 64);
 		if (linux_backend.create(rig.rig.backend, &s, NULL, &e) < 0 ||
-			!linux_backend.alive(rig.rig.backend, id, 3, NULL) ||
+			!linux_backend.alive(rig.rig.backend, id, 3, NULL, NULL) ||
 			linux_backend.destroy(rig.rig.backend, id, &e) < 0 ||
-			linux_backend.alive(rig.rig.backend, id, 3, NULL))
+			linux_backend.alive(rig.rig.backend, id, 3, NULL, NULL))
 			return strdup(e.msg);
 	}
 	return NULL;
@@ -494,12 +494,12 @@ static void sandboxes_outlive_the_broker(void **state)
 	linux_rig_kill_broker(&rig);
 	assert_output(b, "echo alone", "alone\n");
 	linux_rig_restart(&rig);
-	assert_true(linux_backend.alive(rig.rig.backend, b->id, b->generation, NULL));
-	assert_false(linux_backend.alive(rig.rig.backend, b->id, b->generation + 1, NULL));
+	assert_true(linux_backend.alive(rig.rig.backend, b->id, b->generation, NULL, NULL));
+	assert_false(linux_backend.alive(rig.rig.backend, b->id, b->generation + 1, NULL, NULL));
 	if (linux_backend.sweep(rig.rig.backend, keep, 1, &e) < 0)
 		fail_msg("%s", e.msg);
-	assert_true(linux_backend.alive(rig.rig.backend, b->id, b->generation, NULL));
-	assert_false(linux_backend.alive(rig.rig.backend, gone->id, gone->generation, NULL));
+	assert_true(linux_backend.alive(rig.rig.backend, b->id, b->generation, NULL, NULL));
+	assert_false(linux_backend.alive(rig.rig.backend, gone->id, gone->generation, NULL, NULL));
 	assert_true(box_wait_gone(gone, 5000));
 	assert_output(b, "echo again", "again\n");
 	box_free(gone);

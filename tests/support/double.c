@@ -166,7 +166,7 @@ static void make_ops(void)
 	ops.destroy = destroy;
 }
 
-static void start(struct double_rig *r)
+static int try_start(struct double_rig *r, struct err *e)
 {
 	char exe[PATH_MAX], libexec[PATH_MAX];
 	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
@@ -181,17 +181,27 @@ static void start(struct double_rig *r)
 		.keep_sandboxes = r->keep,
 		.policy = &r->policy };
 	bool caps[CAP_COUNT] = { false };
-	struct err e = ERR_NULL;
 
 	assert_true(n > 0);
 	exe[n] = '\0';
 	*strrchr(exe, '/') = '\0';
 	snprintf(libexec, sizeof(libexec), "%.*s/../../bin", PATH_MAX - 16, exe);
 	make_ops();
-	if (ops.open(&bc, &r->backend, &e) < 0 || ops.probe(r->backend, caps, &e) < 0)
-		fail_msg("the backend did not start: %s", e.msg);
+	if (ops.open(&bc, &r->backend, e) < 0)
+		return -1;
 	caps[CAP_DISK_SNAPSHOT] = caps[CAP_VOLUMES] = true;
-	if (core_open(&cc, &ops, r->backend, caps, &r->core, &e) < 0)
+	if (ops.probe(r->backend, caps, e) == 0 &&
+		core_open(&cc, &ops, r->backend, caps, &r->core, e) == 0)
+		return 0;
+	ops.close(r->backend);
+	return -1;
+}
+
+static void start(struct double_rig *r)
+{
+	struct err e = ERR_NULL;
+
+	if (try_start(r, &e) < 0)
 		fail_msg("the core did not start: %s", e.msg);
 }
 
@@ -246,10 +256,20 @@ void double_close(struct double_rig *r)
 	nftw(r->dir, remove_one, 16, FTW_PHYS | FTW_DEPTH);
 }
 
+void double_stop(struct double_rig *r, bool keep)
+{
+	r->core->keep = keep;
+	stop(r);
+}
+
+bool double_try(struct double_rig *r)
+{
+	return try_start(r, NULL) == 0;
+}
+
 void double_restart(struct double_rig *r, bool keep_at_stop, bool keep_at_start)
 {
-	r->core->keep = keep_at_stop;
-	stop(r);
+	double_stop(r, keep_at_stop);
 	r->keep = keep_at_start;
 	start(r);
 }

@@ -40,6 +40,8 @@ struct double_rig {
 void double_open(struct double_rig *r); /* policy: built in, shortest schedule 1 s, up to 3 kept */
 void double_close(struct double_rig *r); /* ends every sandbox, removes the folder */
 void double_restart(struct double_rig *r, bool keep_at_stop, bool keep_at_start);
+void double_stop(struct double_rig *r, bool keep);
+bool double_try(struct double_rig *r); /* to start again; false: it could not, and may be tried once more */
 
 void double_set(bool *what, bool to); /* and wakes who waits */
 void double_fail_ends(int n);

@@ -507,8 +507,8 @@ static void processes_outlive_the_front(void **state)
 
 	assert_true(box_wait_output(b, num, "one", 5000));
 	guest_free(steal(b->guest));
-	assert_true(b->rig->ops->alive(b->rig->backend, b->id, b->generation, NULL));
-	assert_false(b->rig->ops->alive(b->rig->backend, b->id, b->generation + 1, NULL));
+	assert_true(b->rig->ops->alive(b->rig->backend, b->id, b->generation, NULL, NULL));
+	assert_false(b->rig->ops->alive(b->rig->backend, b->id, b->generation + 1, NULL, NULL));
 	assert_int_equal(box_connect(b, &e), 0);
 	box_sh(b, "touch go1");
 	assert_true(box_wait_exit(b, fast, 5000));
@@ -567,9 +567,9 @@ static void when_a_part_dies_the_sandbox_is_gone(struct guest_rig *r, enum rig_p
 	assert_true(box_wait_gone(b, 5000));
 	assert_true(wait_count(nap(3), 0, 5000));
 	assert_int_equal(guest_signal(b->guest, num, SIGTERM, false, &e), -1);
-	for (int i = 0; i < 500 && r->ops->alive(r->backend, b->id, b->generation, NULL); i++)
+	for (int i = 0; i < 500 && r->ops->alive(r->backend, b->id, b->generation, NULL, NULL); i++)
 		usleep(10000);
-	assert_false(r->ops->alive(r->backend, b->id, b->generation, NULL));
+	assert_false(r->ops->alive(r->backend, b->id, b->generation, NULL, NULL));
 	box_read(b, num, &o);
 	if (which == RIG_INIT) {
 		assert_int_equal(o.state, SPOOL_EXITED);
@@ -602,7 +602,7 @@ static void destroy_leaves_no_process(void **state)
 	box_free(b);
 	assert_int_equal(host_count(nap(4)), 0);
 	assert_int_equal(r->ops->destroy(r->backend, id, &e), 0); /* idempotent */
-	assert_false(r->ops->alive(r->backend, id, 7, NULL));
+	assert_false(r->ops->alive(r->backend, id, 7, NULL, NULL));
 }
 
 static void sweep_ends_what_is_not_kept(void **state)
@@ -615,7 +615,7 @@ static void sweep_ends_what_is_not_kept(void **state)
 
 	assert_int_equal(r->ops->sweep(r->backend, keep, 1, &e), 0);
 	assert_true(box_wait_gone(lost, 5000));
-	assert_false(r->ops->alive(r->backend, lost->id, 7, NULL));
+	assert_false(r->ops->alive(r->backend, lost->id, 7, NULL, NULL));
 	box_run(kept, "echo here", &o);
 	assert_string_equal(o.out[0], "here\n");
 	box_free(lost);

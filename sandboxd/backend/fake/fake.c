@@ -128,15 +128,21 @@ static int fake_destroy(struct backend *b, const char *id, struct err *e)
 	return sys < 0 ? err_sys(e, -sys, "folder of sandbox %s", id) : 0;
 }
 
-static bool fake_alive(
-	struct backend *b, const char *id, uint64_t generation, struct backend_grip *grip)
+static int fake_alive(struct backend *b, const char *id, uint64_t generation,
+	struct backend_grip *grip, struct err *e)
 {
-	_cleanup_close_ int run = open_of(b, "run", id);
+	_cleanup_close_ int run = -1;
 	struct fake_run r;
+	bool alive;
 
 	if (grip)
 		*grip = BACKEND_GRIP_NULL;
-	return run >= 0 && fake_run_read(run, &r) && r.generation == generation && fake_runs(&r);
+	errno = 0;
+	run = open_of(b, "run", id);
+	alive = run >= 0 && fake_run_read(run, &r) && r.generation == generation && fake_runs(&r);
+	if (alive || !err_is_short(errno))
+		return alive;
+	return err_sys(e, errno, "sandbox %s", id);
 }
 
 static bool listed(const char *id, const char *const *keep, size_t n)

@@ -149,6 +149,9 @@ static int refuse(struct ask *a, const struct priv_ans *ans, struct err *e)
 	case ETIMEDOUT:
 	case ENOSPC:
 	case EDQUOT:
+	case EMFILE: /* the broker's own: it may have some again */
+	case ENFILE:
+	case ENOMEM:
 		return err_set(e, ERR_UNAVAILABLE, "%s", text);
 	default:
 		return err_set(e, ERR_INTERNAL, "%s", text);

@@ -233,23 +233,28 @@ static int linux_egress_add(struct backend *b, const char *id,
 	return rc;
 }
 
-static bool linux_alive(
-	struct backend *b, const char *id, uint64_t generation, struct backend_grip *grip)
+static int linux_alive(struct backend *b, const char *id, uint64_t generation,
+	struct backend_grip *grip, struct err *e)
 {
 	struct priv_req q = { .op = PRIV_ALIVE, .generation = generation };
 	struct backend_grip got = BACKEND_GRIP_NULL;
+	struct err why = ERR_NULL;
 	struct ask_call c;
 	bool alive = false;
 
 	if (snprintf(q.id, sizeof(q.id), "%s", id) < (int)sizeof(q.id)) {
 		ask_begin(b->ask, &q, -1, &c);
-		alive = end_with_grip(b, &c, SHORT_MS, NULL, &got, NULL) == 0;
+		alive = end_with_grip(b, &c, SHORT_MS, NULL, &got, &why) == 0;
 	}
 	if (!alive || !grip)
 		backend_grip_close(&got);
 	if (grip)
 		*grip = got;
-	return alive;
+	if (why.code != ERR_UNAVAILABLE)
+		return alive;
+	if (e)
+		*e = why;
+	return -1;
 }
 
 static int linux_sweep(struct backend *b, const char *const *keep, size_t n, struct err *e)
