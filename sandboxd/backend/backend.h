@@ -128,6 +128,7 @@ struct backend_ops {
 	/* Suspend and resume: returns when every process of the guest is frozen, or runs again. */
 	int (*freeze)(struct backend *b, const char *id, bool on, struct err *e);
 	int (*meter)(struct backend *b, const char *id, struct backend_meter *ret, struct err *e);
+	uint32_t volume_num_max;   /* the largest number a volume may have, from 1 */
 	int (*volume_make)(struct backend *b, uint32_t num, int64_t size_mb, struct err *e);
 	int (*volume_drop)(struct backend *b, uint32_t num, struct err *e);
 	/* Keeps `size` sandboxes of a shape ready (chain, sizes, egress: the rest of the spec is not

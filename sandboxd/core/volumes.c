@@ -22,13 +22,14 @@ struct volume {
 	enum volume_state state;
 	char holder[SBX_ID_MAX]; /* only while a listing is put together */
 	bool written;            /* the holder writes */
-	UT_hash_handle hh;
+	UT_hash_handle hh, hh_num;
 };
 struct volumes {
 	pthread_mutex_t lock;
 	/* under lock */
 	struct volume *by_name;
-	uint32_t last_num;
+	struct volume *by_num; /* those, and what is left of deleted ones until the next start's sweep */
+	uint32_t last_num;     /* the one given last, or the largest there was at start */
 };
 
 /* Lock held, from here on as far as nothing else is said. */
@@ -54,15 +55,45 @@ static struct volume *add(struct volumes *v, const char *name, uint32_t num, int
 		free(p);
 		return NULL;
 	}
-	if (num > v->last_num)
-		v->last_num = num;
+	HASH_ADD(hh_num, v->by_num, num, sizeof(p->num), p);
+	if (!p->hh_num.tbl) {
+		HASH_DEL(v->by_name, p);
+		free(p);
+		return NULL;
+	}
 	return p;
 }
 
-static void drop(struct volumes *v, struct volume *p)
+/* Its name is free; its number as well, unless something may lie there. */
+static void drop(struct volumes *v, struct volume *p, bool is_clear)
 {
 	HASH_DEL(v->by_name, p);
+	if (!is_clear)
+		return;
+	HASH_DELETE(hh_num, v->by_num, p);
 	free(p);
+}
+
+static bool is_taken(const struct volumes *v, uint32_t num)
+{
+	struct volume *p;
+
+	HASH_FIND(hh_num, v->by_num, &num, sizeof(num), p);
+	return p != NULL;
+}
+
+/* The longest unused one: who still has a number of a deleted volume in hand does not soon meet another's. 0: all
+ * have a volume. */
+static uint32_t next_num(const struct volumes *v, uint32_t max)
+{
+	uint32_t num = v->last_num;
+
+	for (uint32_t i = 0; i <= HASH_CNT(hh_num, v->by_num) && i < max; i++) {
+		num = num < max ? num + 1 : 1;
+		if (!is_taken(v, num))
+			return num;
+	}
+	return 0;
 }
 
 /* --- records --------------------------------------------------------------------------------- */
@@ -83,6 +114,8 @@ static int load_one(void *arg, const char *key, const char *body, struct err *e)
 		return err_oom(e);
 	p->created_ns = json_integer_value(json_object_get(o, "created_ns"));
 	p->state = VOLUME_THERE;
+	if (p->num > v->last_num)
+		v->last_num = p->num;
 	return 0;
 }
 
@@ -103,8 +136,11 @@ void volumes_close(struct volumes *v)
 
 	if (!v)
 		return;
-	HASH_ITER (hh, v->by_name, p, next)
-		drop(v, p);
+	HASH_CLEAR(hh, v->by_name);
+	HASH_ITER (hh_num, v->by_num, p, next) {
+		HASH_DELETE(hh_num, v->by_num, p);
+		free(p);
+	}
 	pthread_mutex_destroy(&v->lock);
 	free(v);
 }
@@ -239,23 +275,30 @@ static int reserve(struct core *c, const struct volume_body *b, struct volume **
 {
 	struct volumes *v = c->volumes;
 	int64_t size = b->size_mb ? b->size_mb : c->policy->limits.default_disk_mb;
+	uint32_t num;
 	int rc = 0;
 
 	pthread_mutex_lock(&v->lock);
+	num = next_num(v, c->ops->volume_num_max);
 	*ret = find(v, b->name);
-	if (*ret)
+	if (*ret) {
 		rc = err_set(e, ERR_CONFLICT, "there is a volume \"%s\" already", b->name);
-	else if (!(*ret = add(v, b->name, v->last_num + 1, size)))
+	} else if (!num) {
+		rc = err_set(e, ERR_UNAVAILABLE, "there are as many volumes as this server can have");
+	} else if (!(*ret = add(v, b->name, num, size))) {
 		rc = err_oom(e);
-	else
+	} else {
 		(*ret)->created_ns = clock_wall_ns();
+		v->last_num = num;
+	}
 	pthread_mutex_unlock(&v->lock);
 	return rc;
 }
 
-/* Nobody else changes a volume that is being made. No lock held. */
-static int make(struct core *c, struct volume *p, struct err *e)
+/* Nobody else changes a volume that is being made. No lock held. *is_clear: nothing lies under its number. */
+static int make(struct core *c, struct volume *p, bool *is_clear, struct err *e)
 {
+	*is_clear = true; /* a backend that cannot takes its own back */
 	if (c->ops->volume_make(c->backend, p->num, p->size_mb, e) < 0)
 		return err_prefix(e, "volume \"%s\": ", p->name);
 	fault_point("volume-there");
@@ -263,7 +306,7 @@ static int make(struct core *c, struct volume *p, struct err *e)
 		fault_point("volume-recorded");
 		return 0;
 	}
-	c->ops->volume_drop(c->backend, p->num, NULL);
+	*is_clear = c->ops->volume_drop(c->backend, p->num, NULL) == 0;
 	return -1;
 }
 
@@ -271,18 +314,19 @@ int volumes_create(struct core *c, const struct volume_body *body, json_t **ret,
 {
 	struct volumes *v = c->volumes;
 	struct volume *p;
+	bool is_clear;
 	int rc;
 
 	if (check_body(c, body, e) < 0 || core_check_disk(c, "volume", e) < 0 ||
 		reserve(c, body, &p, e) < 0)
 		return -1;
-	rc = make(c, p, e);
+	rc = make(c, p, &is_clear, e);
 	pthread_mutex_lock(&v->lock);
 	if (rc == 0) {
 		p->state = VOLUME_THERE;
 		*ret = volume_json(p);
 	} else {
-		drop(v, p);
+		drop(v, p, is_clear);
 	}
 	pthread_mutex_unlock(&v->lock);
 	return rc;
@@ -344,20 +388,21 @@ static int begin_delete(struct core *c, const char *name, uint32_t *ret, struct 
 	return 0;
 }
 
-/* Its record is gone, so it is; what the backend cannot remove now, the next start does. */
-static void remove_tree(struct core *c, const char *name, uint32_t num)
+/* Its record is gone, so it is; what the backend cannot remove now, the next start does (false). */
+static bool remove_tree(struct core *c, const char *name, uint32_t num)
 {
 	struct err e = ERR_NULL;
 
-	if (c->ops->volume_drop(c->backend, num, &e) < 0)
-		log_error("the content of a deleted volume stays until the next start name=%s "
-			  "reason=\"%s\"",
-			name, e.msg);
+	if (c->ops->volume_drop(c->backend, num, &e) == 0)
+		return true;
+	log_error("the content of a deleted volume stays until the next start name=%s reason=\"%s\"", name, e.msg);
+	return false;
 }
 
 int volumes_delete(struct core *c, const char *name, struct err *e)
 {
 	struct volumes *v = c->volumes;
+	bool is_clear = false;
 	uint32_t num = 0;
 	int rc;
 
@@ -371,10 +416,10 @@ int volumes_delete(struct core *c, const char *name, struct err *e)
 	rc = drop_record(c, name, e);
 	fault_point("volume-forgotten");
 	if (rc == 0)
-		remove_tree(c, name, num);
+		is_clear = remove_tree(c, name, num);
 	pthread_mutex_lock(&v->lock);
 	if (rc == 0)
-		drop(v, find(v, name));
+		drop(v, find(v, name), is_clear);
 	else
 		find(v, name)->state = VOLUME_THERE;
 	pthread_mutex_unlock(&v->lock);

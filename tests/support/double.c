@@ -96,6 +96,7 @@ static int volume_make(struct backend *b, uint32_t num, int64_t size_mb, struct 
 	(void)size_mb;
 	if (count_down(&w->fail_volumes, e) < 0)
 		return -1;
+	assert_in_range(num, 1, ops.volume_num_max);
 	assert_false(w->volumes[num]);
 	double_set(&w->volumes[num], true);
 	return 0;
@@ -104,7 +105,8 @@ static int volume_make(struct backend *b, uint32_t num, int64_t size_mb, struct 
 static int volume_drop(struct backend *b, uint32_t num, struct err *e)
 {
 	(void)b;
-	(void)e;
+	if (count_down(&w->fail_drops, e) < 0)
+		return -1;
 	double_set(&w->volumes[num], false);
 	return 0;
 }
@@ -160,6 +162,7 @@ static void make_ops(void)
 	ops.keep_layers = keep_layers;
 	ops.keep_volumes = keep_volumes;
 	ops.sweep = sweep;
+	ops.volume_num_max = DOUBLE_MAX - 1;
 	ops.volume_make = volume_make;
 	ops.volume_drop = volume_drop;
 	ops.create = create;
@@ -230,7 +233,7 @@ void double_open(struct double_rig *r)
 	memset(w->layers, 0, sizeof(w->layers));
 	memset(w->volumes, 0, sizeof(w->volumes));
 	w->hold = w->hold_end = false;
-	w->fail_snapshots = w->fail_volumes = w->fail_creates = w->fail_ends = 0;
+	w->fail_snapshots = w->fail_volumes = w->fail_drops = w->fail_creates = w->fail_ends = 0;
 	w->gripped = false;
 	w->under_way = w->most = w->taken = w->made = 0;
 	start(r);

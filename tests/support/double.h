@@ -19,7 +19,7 @@ struct double_world {
 	bool hold_end;           /* ends of sandboxes wait */
 	bool gripped; /* creates give a grip, by which every guest is gone as soon as it is killed */
 	int fail_snapshots;      /* so many fail */
-	int fail_volumes, fail_creates, fail_ends;
+	int fail_volumes, fail_drops, fail_creates, fail_ends; /* drops: of volumes */
 	unsigned under_way, most, taken; /* snapshots */
 	unsigned made;                   /* creates that went well */
 	bool layers[DOUBLE_MAX], volumes[DOUBLE_MAX]; /* that are there, by number */

@@ -326,6 +326,34 @@ static void volumes_survive_and_their_holders_are_what_there_is(void **state)
 	assert_int_equal(there(), 3); /* none got another's number */
 }
 
+/* More are made, in the life of a server, than there are numbers. */
+static void numbers_come_round_and_none_has_two(void **state)
+{
+	char name[16];
+
+	(void)state;
+	assert_int_equal(make("stays", 1), ERR_NONE);
+	assert_int_equal(make("left", 1), ERR_NONE);
+	w->fail_drops = 1;
+	assert_int_equal(delete ("left"), ERR_NONE); /* its content stays, and so its number */
+	assert_int_equal(there(), 2);
+	for (int i = 0; i < DOUBLE_MAX + 8; i++) {
+		assert_int_equal(make("v", 1), ERR_NONE);
+		assert_int_equal(there(), 3);
+		assert_int_equal(delete ("v"), ERR_NONE);
+	}
+	double_restart(&rig, true, true);
+	assert_int_equal(there(), 1); /* swept */
+	for (int i = 2; i < DOUBLE_MAX; i++) {
+		snprintf(name, sizeof(name), "v%d", i);
+		assert_int_equal(make(name, 1), ERR_NONE);
+	}
+	assert_int_equal(make("more", 1), ERR_UNAVAILABLE);
+	assert_null(holder("more"));
+	assert_int_equal(delete ("v300"), ERR_NONE);
+	assert_int_equal(make("more", 1), ERR_NONE);
+}
+
 static void shapes_of_mounts_are_checked_before_anything_else(void **state)
 {
 	static const struct {
@@ -406,6 +434,7 @@ int main(void)
 		T(of_many_creates_for_one_volume_one_gets_it),
 		T(of_many_that_make_one_volume_one_does),
 		T(volumes_survive_and_their_holders_are_what_there_is),
+		T(numbers_come_round_and_none_has_two),
 		T(shapes_of_mounts_are_checked_before_anything_else),
 		T(a_created_event_names_the_mounts),
 	};

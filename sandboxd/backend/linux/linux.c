@@ -7,6 +7,7 @@
 #include "sandboxd/backend/linux/ask.h"
 #include "sandboxd/backend/linux/disk.h"
 #include "sandboxd/backend/linux/images.h"
+#include "sandboxd/priv/area.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -331,6 +332,7 @@ const struct backend_ops linux_backend = {
 	.keep_layers = disk_keep_layers,
 	.keep_volumes = disk_keep_volumes,
 	.snapshot = disk_snapshot,
+	.volume_num_max = AREA_VOLUME_NUM - 1,
 	.volume_make = disk_volume_make,
 	.volume_drop = disk_volume_drop,
 	.disk_usage = disk_usage,
