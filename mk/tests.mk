@@ -55,6 +55,9 @@ $(O)/soak/soak: $(call objs,tests/soak) $(O)/lib/libsbx.a
 JAIL_PARTS := $(patsubst %,$(O)/obj/sandboxd/priv/%.o,child jail filter sys)
 $(O)/tests/unit/test_jail: $(JAIL_PARTS)
 $(O)/tests/unit/test_jail: LDFLAGS += $(JAIL_PARTS) -lseccomp
+SUPER_PARTS := $(O)/obj/sandboxd/priv/btrfs_super.o
+$(O)/tests/unit/test_btrfs_super: $(SUPER_PARTS)
+$(O)/tests/unit/test_btrfs_super: LDFLAGS += $(SUPER_PARTS)
 UNPACK_PARTS := $(patsubst %,$(O)/obj/sandboxd/priv/%.o,unpack_tar sys)
 $(O)/tests/unit/test_unpack: $(UNPACK_PARTS)
 $(O)/tests/unit/test_unpack: LDFLAGS += $(UNPACK_PARTS) -Wl,--no-as-needed -larchive -Wl,--as-needed

@@ -29,8 +29,9 @@ int btrfs_resize_max(int dir);
 int btrfs_sync(int dir); /* all of it; and what was deleted is cleared away next */
 /* Bytes of the device that are given to nothing yet. */
 int btrfs_unallocated(int dir, int64_t *ret);
-/* fd: the device. 1: its first superblock was damaged, and is now made from the newest copy that is sound; 0: it was
- * not, or there is none; -errno. What was synced after that copy's commit may be missing. */
+/* fd: the device. 1: its first superblock was damaged, and is whole again, of its first sector and a copy, or of the
+ * newest sound copy where that sector says nothing (then what was synced after the copy's commit may be missing); 0: it was
+ * not, or there is nothing to make it of; -errno. */
 int btrfs_mend_super(int fd);
 
 #endif

@@ -160,7 +160,7 @@ int pool_open(struct area_store *s, struct fail *f)
 	r = mount_pool(s, device, NULL);
 	if (r == -EINVAL && btrfs_mend_super(s->loop) == 1)
 		fprintf(stderr, "<warn> sbx-priv: the first superblock of priv/" NAME
-				" was half written, and is taken from its copy\n");
+				" was half written, and is made whole from its copy\n");
 	if (r < 0)
 		r = mount_pool(s, device, f);
 	if (r < 0)
