@@ -3,6 +3,7 @@
  * believed for a second, since a change of it is heard of; else for a tenth. */
 #include "sbxfs/box.h"
 
+#include "common/sys/fnv.h"
 #include "sbxfs/belief.h"
 #include "sbxfs/nodes.h"
 #include "sbxfs/ports.h"
@@ -18,6 +19,7 @@
 #define WATCHED_MS 1000
 #define FRESH_MS 100
 #define NAME_MS 10
+#define EDITS 64
 
 /* What is kept was asked for under these; another number since, and it is old. */
 struct stamp {
@@ -35,6 +37,7 @@ struct boxes {
 	struct slot all;
 	json_t *heard; /* the last news, and the number that it got */
 	uint64_t heard_gen;
+	pthread_mutex_t edits[EDITS]; /* by sandbox (box_edit) */
 };
 
 int boxes_new(struct boxes **ret)
@@ -43,6 +46,8 @@ int boxes_new(struct boxes **ret)
 	if (!*ret)
 		return -ENOMEM;
 	pthread_mutex_init(&(*ret)->lock, NULL);
+	for (size_t n = 0; n < EDITS; n++)
+		pthread_mutex_init(&(*ret)->edits[n], NULL);
 	return 0;
 }
 
@@ -54,6 +59,8 @@ void boxes_free(struct boxes *b)
 		json_decref(b->slots[n].obj);
 	json_decref(b->all.obj);
 	json_decref(b->heard);
+	for (size_t n = 0; n < EDITS; n++)
+		pthread_mutex_destroy(&b->edits[n]);
 	pthread_mutex_destroy(&b->lock);
 	free(b);
 }
@@ -270,6 +277,28 @@ static void box_learn(struct req *q, const char *id, json_t *o, struct stamp sta
 	if (box_name(o)[0])
 		slot_fill(slot_of(b, box_name(o)), box_name(o), o, stamp);
 	pthread_mutex_unlock(&b->lock);
+}
+
+static pthread_mutex_t *edit_of(struct req *q, const char *id)
+{
+	return &q->m->boxes->edits[fnv64(FNV64, id, strlen(id)) % EDITS];
+}
+
+int box_edit(struct req *q, const char *id)
+{
+	int rc = remote_lock(q, edit_of(q, id));
+
+	if (rc < 0)
+		return rc;
+	/* What others change is heard of only where the list is watched. */
+	if (!atomic_load(&q->m->watched))
+		mount_touch(q->m);
+	return 0;
+}
+
+void box_edited(struct req *q, const char *id)
+{
+	pthread_mutex_unlock(edit_of(q, id));
 }
 
 int box_patch(struct req *q, const char *id, json_t *body)

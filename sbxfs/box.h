@@ -19,6 +19,10 @@ int box_all(struct req *q, json_t **ret);
 int record_get(struct req *q, char *path, json_t **ret);
 /* It ended: what this mount keeps about it goes. */
 void box_ended(struct mount *m, const char *id);
+/* Who reads what a sandbox has, changes a part of it and sends the whole is alone with it from the reading to the
+ * answer, which box_edited() says is there. -EINTR: who waits wants to wait no longer. On threads of the pool only. */
+int box_edit(struct req *q, const char *id);
+void box_edited(struct req *q, const char *id);
 /* PATCH with a body that is taken. */
 int box_patch(struct req *q, const char *id, json_t *body);
 /* The list's watch told of that record. False: it is what is kept, and believed, already. */

@@ -115,17 +115,15 @@ json_t *draft_spec(struct mount *m, const char *name)
 	return copy;
 }
 
-int draft_put(struct mount *m, const char *name, json_t *spec)
+int draft_edit(struct mount *m, const char *name, int (*fn)(json_t *spec, void *arg), void *arg)
 {
-	int rc = 0;
+	json_t *spec;
+	int rc;
 
 	pthread_mutex_lock(&m->drafts->lock);
-	if (json_object_get(m->drafts->specs, name))
-		rc = json_object_set(m->drafts->specs, name, spec) < 0 ? -ENOMEM : 0;
-	else
-		rc = -ESTALE;
+	spec = json_object_get(m->drafts->specs, name);
+	rc = spec ? fn(spec, arg) : -ESTALE;
 	pthread_mutex_unlock(&m->drafts->lock);
-	json_decref(spec);
 	mount_touch(m);
 	return rc;
 }

@@ -14,8 +14,8 @@ int draft_drop(struct mount *m, const char *name);
 bool draft_nth(struct mount *m, size_t n, char *ret_name, size_t size);
 /* A deep copy of the spec; NULL: no such draft. */
 json_t *draft_spec(struct mount *m, const char *name);
-/* Replaces the spec; taken. */
-int draft_put(struct mount *m, const char *name, json_t *spec);
+/* Changes the spec where it is, under the lock: fn gives 0 or -errno, and does not wait. -ESTALE: no such draft. */
+int draft_edit(struct mount *m, const char *name, int (*fn)(json_t *spec, void *arg), void *arg);
 
 /* POST /v1/sandboxes; the spec is taken. Remembers the id as the user's last. */
 int sandbox_make(struct req *q, json_t *spec);

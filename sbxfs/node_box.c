@@ -193,9 +193,15 @@ int apply_network(struct req *q, const struct spot *s, const char *value, size_t
 		if (!member)
 			rc = refuse(q, EINVAL, "mode: none, allowlist or open is needed");
 	}
+	if (rc == 0 && (rc = box_edit(q, s->box)) < 0)
+		json_decref(member);
+	if (rc < 0)
+		return rc;
+	rc = network_with(q, s, member, append, &net);
 	if (rc == 0)
-		rc = network_with(q, s, member, append, &net);
-	return rc < 0 ? rc : box_patch(q, s->box, json_pack("{s:o}", "network", net));
+		rc = box_patch(q, s->box, json_pack("{s:o}", "network", net));
+	box_edited(q, s->box);
+	return rc;
 }
 
 int apply_policy(struct req *q, const struct spot *s, const char *value, size_t len, bool append)
@@ -209,7 +215,14 @@ int apply_policy(struct req *q, const struct spot *s, const char *value, size_t 
 		return rc;
 	if (json_parse_object(value, len, &net, &e) < 0)
 		return refuse(q, EINVAL, "policy: %s", e.msg);
-	return box_patch(q, s->box, json_pack("{s:o}", "network", net));
+	rc = box_edit(q, s->box); /* not between the reading and the answer of who changes a part */
+	if (rc < 0) {
+		json_decref(net);
+		return rc;
+	}
+	rc = box_patch(q, s->box, json_pack("{s:o}", "network", net));
+	box_edited(q, s->box);
+	return rc;
 }
 
 static int do_delete(struct req *q, const struct spot *s, char **args, unsigned n)

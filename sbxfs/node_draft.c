@@ -14,15 +14,47 @@ static int spec_of(struct req *q, const char *name, json_t **ret)
 	return *ret ? 0 : -ESTALE;
 }
 
+/* One write: what it makes of a draft. */
+struct edit {
+	const char *in;  /* the member of the spec that is meant; NULL: the spec itself */
+	const char *key;
+	json_t *v;       /* taken; NULL: it goes */
+	bool append;     /* lists and objects */
+};
+
 /* The draft's object under `key`, made when it is missing; borrowed. */
 static json_t *member(json_t *spec, const char *key)
 {
-	json_t *o = json_object_get(spec, key);
+	json_t *o = key ? json_object_get(spec, key) : spec;
 
 	if (o)
 		return o;
 	json_object_set_new(spec, key, json_object());
 	return json_object_get(spec, key);
+}
+
+static int edit_one(json_t *spec, void *arg)
+{
+	struct edit *e = arg;
+	json_t *in, *old;
+
+	if (!e->v)
+		return json_object_del(e->in ? json_object_get(spec, e->in) : spec, e->key) < 0 ? -ENOENT : 0;
+	in = member(spec, e->in);
+	old = json_object_get(in, e->key);
+	if (e->append && json_is_array(old) && json_is_array(e->v))
+		return json_array_extend(old, e->v) < 0 ? -ENOMEM : 0;
+	if (e->append && json_is_object(old) && json_is_object(e->v))
+		return json_object_update(old, e->v) < 0 ? -ENOMEM : 0;
+	return json_object_set(in, e->key, e->v) < 0 ? -EINVAL : 0;
+}
+
+static int edit(struct req *q, const char *draft, struct edit e)
+{
+	int rc = draft_edit(q->m, draft, edit_one, &e);
+
+	json_decref(e.v);
+	return rc;
 }
 
 int read_draft(struct req *q, const struct spot *s, struct text *t)
@@ -63,8 +95,7 @@ static bool is_number(const struct spot *s)
 int apply_draft(struct req *q, const struct spot *s, const char *value, size_t len, bool append)
 {
 	char *line = value_line(value, len), *end;
-	json_t *v = NULL, *spec;
-	int rc;
+	json_t *v = NULL;
 
 	(void)append;
 	if (line && s->node->id == N_DRAFT_CPUS) {
@@ -82,72 +113,51 @@ int apply_draft(struct req *q, const struct spot *s, const char *value, size_t l
 	if (!v)
 		return refuse(q, EINVAL, "%s: %s is needed", s->node->name,
 			is_number(s) ? "a number above 0" : "text");
-	rc = spec_of(q, s->arg, &spec);
-	if (rc < 0) {
-		json_decref(v);
-		return rc;
-	}
-	json_object_set_new(spec, s->node->key, v);
-	return draft_put(q->m, s->arg, spec);
+	return edit(q, s->arg, (struct edit){ .key = s->node->key, .v = v });
 }
 
 int apply_draft_env(struct req *q, const struct spot *s, const char *value, size_t len, bool append)
 {
-	json_t *spec;
-	int rc = spec_of(q, s->arg, &spec);
+	json_t *env = json_object();
+	int rc = value_env(q, value, len, env);
 
-	if (rc < 0)
-		return rc;
-	if (!append)
-		json_object_del(spec, "env");
-	rc = value_env(q, value, len, member(spec, "env"));
 	if (rc < 0) {
-		json_decref(spec);
+		json_decref(env);
 		return rc;
 	}
-	return draft_put(q->m, s->arg, spec);
+	return edit(q, s->arg, (struct edit){ .key = "env", .v = env, .append = append });
+}
+
+static int edit_schedule(json_t *spec, void *arg)
+{
+	const int64_t *plan = arg; /* every, keep */
+
+	json_object_del(spec, "snapshot_every_secs");
+	json_object_del(spec, "snapshot_keep");
+	if (plan[0]) {
+		json_object_set_new(spec, "snapshot_every_secs", json_integer(plan[0]));
+		json_object_set_new(spec, "snapshot_keep", json_integer(plan[1]));
+	}
+	return 0;
 }
 
 int apply_draft_schedule(struct req *q, const struct spot *s, const char *value, size_t len, bool append)
 {
-	int64_t every, keep;
-	json_t *spec = NULL;
-	int rc = value_pair(q, s->node->name, value, len, &every, &keep);
+	int64_t plan[2];
+	int rc = value_pair(q, s->node->name, value, len, &plan[0], &plan[1]);
 
 	(void)append;
-	if (rc == 0)
-		rc = spec_of(q, s->arg, &spec);
-	if (rc < 0)
-		return rc;
-	json_object_del(spec, "snapshot_every_secs");
-	json_object_del(spec, "snapshot_keep");
-	if (every) {
-		json_object_set_new(spec, "snapshot_every_secs", json_integer(every));
-		json_object_set_new(spec, "snapshot_keep", json_integer(keep));
-	}
-	return draft_put(q->m, s->arg, spec);
+	return rc < 0 ? rc : draft_edit(q->m, s->arg, edit_schedule, plan);
 }
 
 int apply_draft_volumes(struct req *q, const struct spot *s, const char *value, size_t len, bool append)
 {
-	json_t *spec, *list, *old;
+	json_t *list;
 	int rc = value_to_mounts(q, value, len, &list);
 
 	if (rc < 0)
 		return rc;
-	rc = spec_of(q, s->arg, &spec);
-	if (rc < 0) {
-		json_decref(list);
-		return rc;
-	}
-	old = json_object_get(spec, "volumes");
-	if (append && json_is_array(old)) {
-		json_array_extend(old, list);
-		json_decref(list);
-	} else {
-		json_object_set_new(spec, "volumes", list);
-	}
-	return draft_put(q->m, s->arg, spec);
+	return edit(q, s->arg, (struct edit){ .key = "volumes", .v = list, .append = append });
 }
 
 int read_draft_net(struct req *q, const struct spot *s, struct text *t)
@@ -164,7 +174,7 @@ int read_draft_net(struct req *q, const struct spot *s, struct text *t)
 
 int apply_draft_net(struct req *q, const struct spot *s, const char *value, size_t len, bool append)
 {
-	json_t *spec = NULL, *v = NULL, *net, *old;
+	json_t *v = NULL;
 	int rc = 0;
 
 	if (s->node->kind == KIND_LIST) {
@@ -177,21 +187,9 @@ int apply_draft_net(struct req *q, const struct spot *s, const char *value, size
 		if (!v)
 			rc = refuse(q, EINVAL, "mode: none, allowlist or open is needed");
 	}
-	if (rc == 0)
-		rc = spec_of(q, s->arg, &spec);
-	if (rc < 0) {
-		json_decref(v);
+	if (rc < 0)
 		return rc;
-	}
-	net = member(spec, "network");
-	old = json_object_get(net, s->node->key);
-	if (append && json_is_array(old) && json_is_array(v)) {
-		json_array_extend(old, v);
-		json_decref(v);
-	} else {
-		json_object_set_new(net, s->node->key, v);
-	}
-	return draft_put(q->m, s->arg, spec);
+	return edit(q, s->arg, (struct edit){ "network", s->node->key, v, append });
 }
 
 /* Labels of a draft: the argument of a label's file is "DRAFT/KEY"; "/" in a key is "_" here too. */
@@ -229,21 +227,9 @@ static int labels_list(struct req *q, const struct spot *d, struct lister *l)
 
 static int labels_put(struct req *q, const char *draft, const char *key, const char *value)
 {
-	json_t *spec, *labels;
-	int rc = spec_of(q, draft, &spec);
+	struct edit e = { .in = "labels", .key = key, .v = value ? json_string(value) : NULL };
 
-	if (rc < 0)
-		return rc;
-	labels = member(spec, "labels");
-	if (value)
-		rc = json_object_set_new(labels, key, json_string(value)) < 0 ? -EINVAL : 0;
-	else
-		rc = json_object_del(labels, key) < 0 ? -ENOENT : 0;
-	if (rc < 0) {
-		json_decref(spec);
-		return rc;
-	}
-	return draft_put(q->m, draft, spec);
+	return value && !e.v ? -EINVAL : edit(q, draft, e);
 }
 
 static int labels_create(struct req *q, const struct spot *d, const char *name)

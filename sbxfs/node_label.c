@@ -216,8 +216,7 @@ static int labels_list(struct req *q, const struct spot *d, struct lister *l)
 	return 0;
 }
 
-/* value NULL: the label goes. */
-static int label_put(struct req *q, const char *box, const char *shown, const char *value)
+static int label_change(struct req *q, const char *box, const char *shown, const char *value)
 {
 	json_t *labels;
 	const char *key;
@@ -239,6 +238,18 @@ static int label_put(struct req *q, const char *box, const char *shown, const ch
 		return refuse(q, EINVAL, "a label is UTF-8 text");
 	}
 	return box_patch(q, box, json_pack("{s:o}", "labels", labels));
+}
+
+/* value NULL: the label goes. The server takes all labels at once. */
+static int label_put(struct req *q, const char *box, const char *shown, const char *value)
+{
+	int rc = box_edit(q, box);
+
+	if (rc < 0)
+		return rc;
+	rc = label_change(q, box, shown, value);
+	box_edited(q, box);
+	return rc;
 }
 
 static int labels_create(struct req *q, const struct spot *d, const char *name)

@@ -4,6 +4,7 @@
 #include "sbxfs/remote.h"
 
 #include "common/json/json.h"
+#include "common/sys/deadline.h"
 #include "sbxfs/host.h"
 #include "sbxfs/session.h"
 
@@ -19,6 +20,7 @@
 #define ANSWER_MAX (64u * 1024 * 1024)
 /* Runtimes interrupt threads all the time (SIGURG, SIGALRM): short operations finish. */
 #define INTERRUPT_GRACE_MS 1000
+#define LOOK_MS 100
 
 bool remote_interrupted(const struct req *q)
 {
@@ -36,6 +38,18 @@ bool remote_interrupted(const struct req *q)
 static bool interrupted(void *arg)
 {
 	return remote_interrupted(*(struct req **)arg);
+}
+
+int remote_lock(struct req *q, pthread_mutex_t *lock)
+{
+	if (pthread_mutex_trylock(lock) == 0)
+		return 0;
+	session_sleeps();
+	do {
+		if (remote_interrupted(q))
+			return refuse(q, EINTR, "interrupted");
+	} while (!mutex_lock_ms(lock, LOOK_MS));
+	return 0;
 }
 
 bool remote_is_down(struct mount *m)

@@ -23,6 +23,8 @@ bool remote_has(struct req *q, enum cap c);
 int remote_need(struct req *q, enum cap c, const char *what);
 /* Does whoever waits want to wait no longer? */
 bool remote_interrupted(const struct req *q);
+/* Takes a lock that may be held for as long as a request lasts; -EINTR: who waits wants to wait no longer. */
+int remote_lock(struct req *q, pthread_mutex_t *lock);
 bool remote_is_down(struct mount *m);
 /* Next request tries at once (ctl reconnect). */
 void remote_reconnect(struct mount *m);

@@ -4,10 +4,7 @@
  * What follows is collected to 1 MiB and sent when full, when somebody looks, or soon. A late failure
  * is told by the next write, fsync and close, once by each, and the open file takes no more writes. */
 #include "sbxfs/remote.h"
-#include "sbxfs/session.h"
 #include "sbxfs/treefs.h"
-
-#include "common/sys/deadline.h"
 
 #include <errno.h>
 #include <linux/falloc.h>
@@ -16,7 +13,6 @@
 
 #define COLLECT_MAX CHUNK
 #define PARTS_MAX 64 /* a server that takes ever so little of a write does not want it */
-#define LOOK_MS 100
 
 struct write_arg {
 	uint64_t off;
@@ -79,14 +75,7 @@ static int reap(struct req *q, struct tree_file *f, bool all, bool keep)
 
 int tree_file_lock(struct req *q, struct tree_file *f)
 {
-	if (pthread_mutex_trylock(&f->lock) == 0)
-		return 0;
-	session_sleeps();
-	do {
-		if (remote_interrupted(q))
-			return refuse(q, EINTR, "interrupted");
-	} while (!mutex_lock_ms(&f->lock, LOOK_MS));
-	return 0;
+	return remote_lock(q, &f->lock);
 }
 
 /* What is collected. Appended bytes must not be sent twice, so nobody gives up waiting for them. */

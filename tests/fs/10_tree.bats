@@ -145,6 +145,19 @@ setup() { fs_setup; }
 	refused "Invalid argument" sh -c "echo x > $B/labels/Upper"
 }
 
+@test "labels that are written at once are all there" {
+	local i jobs=()
+	mkdir "$M/parts"
+	for i in $(seq 20); do : >"$M/parts/labels/k$i"; done
+	for i in $(seq 20); do
+		echo "$i" >"$M/parts/labels/k$i" &
+		jobs+=($!)
+	done
+	wait "${jobs[@]}"
+	same "$(cat "$M"/parts/labels/k* | sort -n)" "$(seq 20)"
+	rmdir "$M/parts"
+}
+
 @test "values are one line, records are the API's objects" {
 	for f in id name state image cpus memory_mb disk_mb created_at idle_timeout idle_action; do
 		same "$(wc -l < "$B/$f")" 1

@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,6 +53,7 @@ struct rig {
 	struct req q;
 	const struct answer *answers;
 	const char *news; /* comes before the answer of a change */
+	unsigned pause_ms; /* before all but a PATCH is answered */
 	pthread_mutex_t lock;
 	char log[65536]; /* "METHOD path body" lines but for the capabilities' */
 };
@@ -80,6 +82,8 @@ static void serve_one(struct rig *r, int fd, const char *line, const char *body)
 	}
 	if (r->news && strncmp(line, "GET ", 4) != 0)
 		watch_line(&r->m, r->news, strlen(r->news));
+	if (r->pause_ms && strncmp(line, "PATCH ", 6) != 0)
+		(void)poll(NULL, 0, (int)r->pause_ms);
 	(void)snprintf(head, sizeof(head), "HTTP/1.1 %d X\r\nContent-Length: %zu\r\n\r\n", a->status,
 		strlen(a->body));
 	peer_say(fd, head);
@@ -231,6 +235,127 @@ static void network_is_one_patch(void **state)
 		assert_int_equal(put(&r, rows[n].id, "", rows[n].value, rows[n].append), 0);
 		asked(&r, want);
 	}
+	end(&r);
+}
+
+/* A write in a thread of its own. */
+struct writer {
+	struct rig *r;
+	pthread_t thread;
+	enum node_id id;
+	const char *arg, *value;
+	unsigned keys; /* labels of a draft that it sets */
+	int rc;
+};
+
+static void *write_one(void *arg)
+{
+	struct writer *w = arg;
+	struct spot s = { .node = node_by_id(w->id), .box = BOX, .arg = w->arg };
+	struct req q = { .m = &w->r->m, .op = "test", .uid = getuid(), .start_ms = now_ms() };
+
+	w->rc = s.node->apply(&q, &s, w->value, strlen(w->value), true);
+	return NULL;
+}
+
+static bool was_asked(struct rig *r, const char *want)
+{
+	bool is;
+
+	pthread_mutex_lock(&r->lock);
+	is = strstr(r->log, want) != NULL;
+	pthread_mutex_unlock(&r->lock);
+	return is;
+}
+
+/* The server takes all labels, and the whole policy, at once: who begins while another stands between reading and
+ * sending them would send back what that one has changed. */
+static void two_changes_of_a_part_are_one_after_the_other(void **state)
+{
+	static const struct answer answers[] = {
+		{ "GET /v1/sandboxes/" BOX, 200, BOX_JSON("running", ",\"labels\":{\"k\":\"v\"}") },
+		{ "PATCH /v1/sandboxes/" BOX, 200, BOX_JSON("running", "") }, { NULL, 0, NULL } };
+#define GETS "GET /v1/sandboxes/" BOX "\n"
+#define PATCHES(body) "PATCH /v1/sandboxes/" BOX " " body "\n"
+#define ALLOWS PATCHES("{\"network\":{\"mode\":\"allowlist\",\"allow\":[\"a.b\",\"c.d\"],\"deny\":[\"x.y\"]}}")
+#define LABELS PATCHES("{\"labels\":{\"k\":\"v\",\"a\":\"1\"}}")
+	static const struct {
+		enum node_id id;
+		const char *arg, *value;
+		enum node_id id2;
+		const char *arg2, *value2, *want;
+	} rows[] = {
+		{ N_BOX_LABEL, "a", "1", N_BOX_LABEL, "b", "2",
+			GETS LABELS GETS PATCHES("{\"labels\":{\"k\":\"v\",\"b\":\"2\"}}") },
+		{ N_BOX_NET_ALLOW, "", "c.d", N_BOX_NET_MODE, "", "none",
+			GETS ALLOWS GETS PATCHES("{\"network\":{\"mode\":\"none\",\"deny\":[\"x.y\"]}}") },
+		{ N_BOX_NET_ALLOW, "", "c.d", N_BOX_NET_POLICY, "", "{\"mode\":\"open\"}",
+			GETS ALLOWS PATCHES("{\"network\":{\"mode\":\"open\"}}") },
+	};
+	const atomic_bool stop = true;
+
+	(void)state;
+	for (size_t n = 0; n < sizeof(rows) / sizeof(rows[0]); n++) {
+		struct writer w = { .id = rows[n].id, .arg = rows[n].arg, .value = rows[n].value };
+		struct rig r;
+
+		begin(&r, answers);
+		assert_int_equal(remote_caps(&r.q, NULL), 0);
+		r.pause_ms = 300;
+		w.r = &r;
+		assert_int_equal(pthread_create(&w.thread, NULL, write_one, &w), 0);
+		while (!was_asked(&r, GETS))
+			(void)poll(NULL, 0, 1);
+		r.q.stop = &stop; /* who waits for its turn can be interrupted */
+		assert_int_equal(put(&r, rows[n].id2, rows[n].arg2, rows[n].value2, true), -EINTR);
+		r.q.stop = NULL;
+		assert_int_equal(put(&r, rows[n].id2, rows[n].arg2, rows[n].value2, true), 0);
+		assert_int_equal(pthread_join(w.thread, NULL), 0);
+		assert_int_equal(w.rc, 0);
+		asked(&r, rows[n].want);
+		end(&r);
+	}
+}
+
+#define DRAFT_KEYS 200u
+
+static void *write_keys(void *arg)
+{
+	struct writer *w = arg;
+	struct req q = { .m = &w->r->m, .op = "test", .uid = getuid(), .start_ms = now_ms() };
+
+	for (unsigned n = 0; n < DRAFT_KEYS && w->rc == 0; n++) {
+		struct spot s = { .node = node_by_id(N_DRAFT_LABEL), .box = "" };
+		char key[64];
+
+		(void)snprintf(key, sizeof(key), "d/k%u", w->keys + n);
+		s.arg = key;
+		w->rc = s.node->apply(&q, &s, "v", 1, false);
+	}
+	return NULL;
+}
+
+static void a_draft_loses_nothing_that_is_written_at_once(void **state)
+{
+	static const struct answer none[] = { { NULL, 0, NULL } };
+	struct writer w[4] = { { .rc = 0 } };
+	struct rig r;
+	json_t *spec;
+
+	(void)state;
+	begin(&r, none);
+	assert_int_equal(draft_make(&r.q, "d"), 0);
+	for (unsigned n = 0; n < 4; n++) {
+		w[n] = (struct writer){ .r = &r, .keys = n * DRAFT_KEYS };
+		assert_int_equal(pthread_create(&w[n].thread, NULL, write_keys, &w[n]), 0);
+	}
+	for (unsigned n = 0; n < 4; n++) {
+		assert_int_equal(pthread_join(w[n].thread, NULL), 0);
+		assert_int_equal(w[n].rc, 0);
+	}
+	spec = draft_spec(&r.m, "d");
+	assert_int_equal(json_object_size(json_object_get(spec, "labels")), 4 * DRAFT_KEYS);
+	json_decref(spec);
 	end(&r);
 }
 
@@ -819,6 +944,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(network_is_one_patch),
+		cmocka_unit_test(two_changes_of_a_part_are_one_after_the_other),
+		cmocka_unit_test(a_draft_loses_nothing_that_is_written_at_once),
 		cmocka_unit_test(settings_are_checked_before_they_are_sent),
 		cmocka_unit_test(sleep_and_schedule_are_requests_of_their_own),
 		cmocka_unit_test(snapshots_are_directories),
