@@ -22,7 +22,8 @@ struct handle {
 	pid_t writer;        /* the last one: what it began is over when it closes */
 	bool failed, done, wrote;
 	bool unended;        /* what the last write carried out had no newline yet */
-	size_t cursor;       /* reads of a read-write handle */
+
+	atomic_size_t cursor; /* reads of a read-write handle */
 
 	/* streams */
 	struct feed *feed;   /* fixed */

@@ -76,7 +76,8 @@ static void inode_free(struct inodes *t, struct inode *i)
 	listing_drop(t->m, i);
 	pthread_mutex_destroy(&i->tree_lock);
 	free(i->arg);
-	free(i->data);
+	if (!i->base)
+		free(i->data);
 	free(i->was_name);
 	free(i);
 	memory_freed(INODE_BYTES);
@@ -286,6 +287,43 @@ int inode_render(struct mount *m, const struct node *node, const char *box, cons
 	return i ? 0 : -ENOMEM;
 }
 
+/* Lock held. */
+static void keep_base(struct inodes *t, struct inode *base)
+{
+	struct inode **at = &t->bases[hash_of(base) % BASES_KEPT], *old = *at;
+
+	if (old == base)
+		return;
+	base->refs++;
+	*at = base;
+	if (old) {
+		old->refs--;
+		inode_reap(t, old);
+	}
+}
+
+int inode_alone(struct mount *m, struct inode *base, struct inode **ret)
+{
+	struct inode *i;
+
+	pthread_mutex_lock(&m->inodes->lock);
+	i = inode_new(m->inodes, base->node, base->box, base->arg);
+	if (i) {
+		i->uid = base->uid;
+		i->ino = base->ino;
+		i->mtime = base->mtime;
+		i->data = base->data;
+		i->size = base->size;
+		i->base = base;
+		keep_base(m->inodes, base);
+	}
+	pthread_mutex_unlock(&m->inodes->lock);
+	if (!i)
+		inode_unref(m, base);
+	*ret = i;
+	return i ? 0 : -ENOMEM;
+}
+
 /* A view of a snapshot shows the same objects as the sandbox behind it, but cannot be written. */
 static struct inode *find_tree(struct inodes *t, const struct node *node, const char *box,
 	const struct tree_id *id)
@@ -398,7 +436,7 @@ static void entry_drop(struct inodes *t, struct inode *i)
 	inode_free(t, i);
 }
 
-/* Then the parents that only its names held. */
+/* Then the parents that only its names held, and what only it was made of. */
 void inode_reap(struct inodes *t, struct inode *i)
 {
 	struct inode *todo[64];
@@ -418,6 +456,8 @@ void inode_reap(struct inodes *t, struct inode *i)
 			if (--parent->refs == 0 && n < 64)
 				todo[n++] = parent;
 		}
+		if (i->base && --i->base->refs == 0 && n < 64)
+			todo[n++] = i->base;
 		hash_out(t, i);
 		entry_drop(t, i);
 	}

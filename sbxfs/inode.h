@@ -46,6 +46,7 @@ struct inode {
 	struct tree_id tid;   /* guest tree only */
 	bool is_tree;
 	char *data;           /* renderings: the text */
+	struct inode *base;   /* referenced: whose text and numbers these are (inode_alone) */
 	size_t size;
 	struct timespec mtime;
 
@@ -114,6 +115,9 @@ struct inode *inode_rendering(struct mount *m, const struct node *node, const ch
 /* Gives the current rendering when its text is the same, else makes a new one. `data` is taken. */
 int inode_render(struct mount *m, const struct node *node, const char *box, const char *arg,
 	uid_t uid, char *data, size_t size, uint64_t gen, struct inode **ret);
+/* The same file to everyone who looks, and another inode to the kernel, which lets nobody open to truncate, write or
+ * close one that is being written. `base` is taken, also on failure. */
+int inode_alone(struct mount *m, struct inode *base, struct inode **ret);
 /* Finds or makes the inode of a guest object. Referenced. */
 int inode_tree(struct mount *m, const struct node *node, const char *box, const struct tree_id *id,
 	struct inode **ret);

@@ -8,6 +8,7 @@
 #define INODE_BUCKETS 65536u
 #define FILES_KNOWN   262144u /* more inodes than this: the kernel is asked to forget files */
 #define FORGET_STEP   256u
+#define BASES_KEPT    64u
 #define INODE_BYTES   1100u /* about, with its names */
 
 struct entry {
@@ -23,6 +24,9 @@ struct inodes {
 	struct mount *m;
 	struct entry *all, *oldest;
 	struct inode *root;
+	/* What inode_alone was asked for last: between two lookups the kernel may forget all that was made of one,
+	 * and its numbers shall stay. */
+	struct inode *bases[BASES_KEPT];
 	uint64_t generation;
 	size_t count;
 };

@@ -89,7 +89,7 @@ int render(struct req *q, const struct spot *s, struct inode **ret)
 /* How long the kernel may believe a name. What can be renamed or end is asked for each time. */
 static double entry_secs(const struct node *n)
 {
-	return n->name && n->id != N_FS && !is_rendered(n) ? 1.0 : 0.0;
+	return n->name && n->id != N_FS && !is_rendered(n) && !n->apply ? 1.0 : 0.0;
 }
 
 static double attr_secs(const struct node *n)
@@ -117,6 +117,9 @@ int virtual_entry(struct req *q, const struct inode *dir, const char *name, stru
 		rc = render(q, &s, ret);
 	else
 		rc = inode_virtual(q->m, f.node, f.box, f.arg, 0, ret);
+	/* What a write does may last for hours (run), or until a guest reads (stdin): nobody else shall wait for it. */
+	if (rc == 0 && f.node->apply)
+		rc = inode_alone(q->m, *ret, ret);
 	if (rc < 0)
 		return rc;
 	memset(e, 0, sizeof(*e));

@@ -4,6 +4,7 @@
 #include "sbxfs/feed.h"
 #include "sbxfs/ops.h"
 #include "sbxfs/pool.h"
+#include "sbxfs/remote.h"
 #include "sbxfs/trust.h"
 
 #include <errno.h>
@@ -39,6 +40,8 @@ void virtual_open(struct req *q, struct inode *i, struct fuse_file_info *fi)
 	fi->direct_io = writes || k == KIND_LOG || k == KIND_STREAM || k == KIND_FEED;
 	fi->nonseekable = k == KIND_STREAM;
 	fi->keep_cache = !fi->direct_io;
+	/* Nothing is kept for its close, which must not wait for a guest that does not read. */
+	fi->noflush = k == KIND_FEED;
 	if (fuse_reply_open(q->fr, fi) < 0)
 		handle_free(q->m, h);
 }
@@ -69,12 +72,8 @@ void virtual_read(struct req *q, struct inode *i, size_t size, off_t off, struct
 		return;
 	}
 	/* On a read-write handle the kernel's offset has moved with what was written. */
-	if ((h->flags & O_ACCMODE) == O_RDWR && i->node->kind == KIND_VERBS) {
-		pthread_mutex_lock(&h->lock);
-		at = h->cursor;
-		h->cursor = at + size < i->size ? at + size : i->size;
-		pthread_mutex_unlock(&h->lock);
-	}
+	if ((h->flags & O_ACCMODE) == O_RDWR && i->node->kind == KIND_VERBS)
+		at = atomic_fetch_add(&h->cursor, size);
 	n = at < i->size ? i->size - at : 0;
 	fuse_reply_buf(q->fr, n ? i->data + at : NULL, n < size ? n : size);
 }
@@ -251,13 +250,12 @@ static bool is_told(const struct req *q)
 	return q->changes && q->learned == q->changes;
 }
 
-static void do_write(void *arg)
+/* The handle's lock is held. */
+static ssize_t write_next(struct work *w)
 {
-	struct work *w = arg;
 	struct handle *h = w->h;
 	ssize_t n;
 
-	pthread_mutex_lock(&h->lock);
 	if (h->pending) {
 		n = h->pending;
 		h->pending = 0;
@@ -269,7 +267,19 @@ static void do_write(void *arg)
 	if (n < 0)
 		h->failed = true;
 	h->writer = w->q.pid;
-	pthread_mutex_unlock(&h->lock);
+	return n;
+}
+
+static void do_write(void *arg)
+{
+	struct work *w = arg;
+	struct handle *h = w->h;
+	ssize_t n = remote_lock(&w->q, &h->lock);
+
+	if (n == 0) {
+		n = write_next(w);
+		pthread_mutex_unlock(&h->lock);
+	}
 	if (w->i->node->id != N_PROC_STDIN && !is_told(&w->q))
 		mount_touch(w->q.m);
 	if (w->i->node->kind == KIND_VERBS)
@@ -349,7 +359,10 @@ void virtual_flush(struct req *q, struct handle *h)
 	bool writer, line;
 	int rc = 0;
 
-	pthread_mutex_lock(&h->lock);
+	if (pthread_mutex_trylock(&h->lock) != 0) {
+		req_done(q, 0); /* another one writes just now, and so is not the one that closes */
+		return;
+	}
 	writer = h->writer == q->pid;
 	line = writer && has_line(h);
 	if (writer)

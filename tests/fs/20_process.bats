@@ -112,6 +112,42 @@ line' "quote\"'" > "$P/argv"
 	fs_wait sh -c "! grep -q running $B/processes/*/state"
 }
 
+# The kernel lets nobody truncate, write or close an inode that is being written, and whoever waits for that cannot be
+# killed. What a row waits for ends by itself, so that it fails and does not hang.
+@test "a command that runs holds up no other, and a guest that does not read holds up no close" {
+	local first writer before after
+	before=$(stat -c '%i %Y %s' "$B/run" "$B/ctl")
+	rm -f "$H/go"
+	echo 'n=0; while [ ! -e go ] && [ $((n += 1)) -lt 1200 ]; do sleep 0.05; done' >"$B/run" &
+	first=$!
+	fs_wait jq -e '.parked > 0' "$M/stats"
+	echo true >"$B/run"
+	echo refresh >"$B/ctl"
+	: >"$B/run"
+	after=$(stat -c '%i %Y %s' "$B/run" "$B/ctl")
+	kill -0 $first
+	touch "$H/go"
+	wait $first
+	rm "$H/go"
+	same "$after" "$before"
+	draft deaf
+	echo 'exec sleep 60' >"$P/cmd"
+	head -c 4000000 /dev/zero >"$P/stdin" &
+	writer=$!
+	fs_wait jq -e '.parked > 0' "$M/stats"
+	(
+		exec 8>"$P/stdin"
+		head -c 4000000 /dev/zero >&8 2>/dev/null &
+		sleep 0.5
+		ls / >/dev/null # has inherited it, and closes it
+		printf more >"$P/stdin" &
+	)
+	kill -0 $writer
+	same "$(cat "$P/state")" running
+	rmdir "$P"
+	wait $writer || true
+}
+
 @test "exec passes arguments, both streams, input and the exit code" {
 	run bash -c "printf 'in put' | '$B/exec' sh -c 'cat; echo e >&2; exit 5' 2>$T/host/err"
 	same "$status" 5
