@@ -163,9 +163,24 @@ bool tree_gone(struct inode *i, struct tree_attr *ret)
 	return gone;
 }
 
+/* By its name: -ENOENT, -ESTALE when that is gone or another's. */
+static int get_named(struct req *q, struct inode *i, struct tree_attr *ret)
+{
+	char path[FS_PATH_MAX];
+	int rc = tree_path(q, i, NULL, path);
+
+	if (rc == 0)
+		rc = wire_stat(q, i->box, path, ret);
+	if (rc == 0 && i->is_tree && !still_is(q, i, ret)) {
+		tree_attr_fini(ret);
+		rc = -ESTALE;
+	}
+	return rc;
+}
+
 int tree_get(struct req *q, struct inode *i, struct tree_attr *ret)
 {
-	char path[FS_PATH_MAX], handle[24];
+	char handle[24];
 	int rc;
 
 	if (tree_gone(i, ret))
@@ -176,17 +191,9 @@ int tree_get(struct req *q, struct inode *i, struct tree_attr *ret)
 		if (rc != -ESTALE)
 			return rc;
 	}
-	rc = tree_path(q, i, NULL, path);
-	if (rc == 0)
-		rc = wire_stat(q, i->box, path, ret);
-	if (rc == -ENOENT || rc == -ESTALE)
-		return orphan(q, i, ret, -ESTALE);
-	if (rc == 0 && i->is_tree && !still_is(q, i, ret)) {
-		tree_attr_fini(ret);
-		return orphan(q, i, ret, -ESTALE); /* something else has its name now: the kernel looks
-						     it up anew */
-	}
-	return rc;
+	rc = get_named(q, i, ret);
+	/* -ESTALE: the kernel looks the name up anew */
+	return rc == -ENOENT || rc == -ESTALE ? orphan(q, i, ret, -ESTALE) : rc;
 }
 
 static const struct node *object_node(const struct inode *dir)
@@ -448,7 +455,19 @@ static int set_attr(struct req *q, struct inode *i, const struct stat *st, int s
 	bool open = tree_any_handle(i, set & FUSE_SET_ATTR_SIZE, handle);
 	int rc = open ? 0 : tree_path(q, i, NULL, path);
 
-	return rc < 0 ? rc : wire_setattr(q, i->box, open ? NULL : path, open ? handle : NULL, st, set, a);
+	if (tree_any_handle(i, set & FUSE_SET_ATTR_SIZE, handle)) {
+		rc = wire_setattr(q, i->box, NULL, handle, st, set, a);
+		if (rc != -ESTALE)
+			return rc;
+		/* The server has dropped it, maybe while the sandbox slept, and who has the file open may not use it
+		 * for long. By its name, then, if that is still its own. */
+		rc = get_named(q, i, a);
+		tree_attr_fini(a);
+		if (rc < 0)
+			return -ESTALE;
+	}
+	rc = tree_path(q, i, NULL, path);
+	return rc < 0 ? rc : wire_setattr(q, i->box, path, NULL, st, set, a);
 }
 
 void tree_setattr(struct req *q, struct inode *i, const struct stat *st, int set,

@@ -82,6 +82,19 @@ healed() {
 }
 names() { python3 -c 'import os, sys; print(sorted(os.listdir(sys.argv[1].encode())))' "$1"; }
 
+@test "attributes of a file that the server has dropped are set by its name, while that is its own" {
+	lie dropped
+	exec 5<>"$LH/f"
+	chmod 600 "$LH/f"
+	touch "$LH/f"
+	timeout 10 python3 -c 'import os; os.fchmod(5, 0o640); os.ftruncate(5, 2)'
+	echo swapped >"$T/word"
+	refused "Stale file handle" timeout 10 python3 -c 'import os; os.fchmod(5, 0o600)'
+	refused "Stale file handle" timeout 10 python3 -c 'import os; os.ftruncate(5, 0)'
+	exec 5<&-
+	healed
+}
+
 @test "far away a tree is fetched ahead of who walks it, and he misses nothing that changed meanwhile" {
 	guest 'for a in 1 2 3 4 5; do for b in 1 2 3 4 5; do mkdir -p tree/$a/$b; echo x > tree/$a/$b/f; done; done'
 	seen() { (cd "$1" && timeout 60 find . | sort); }

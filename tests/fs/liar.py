@@ -14,8 +14,8 @@ FRAME, REQ, REP = struct.Struct("<IHHQq"), struct.Struct("<6Q4IqIIqII4I"), struc
 ATTR, ENTRY, INVAL = struct.Struct("<4I6QqIIqIIqII"), struct.Struct("<112sQII"), struct.Struct("<QII")
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../common/fs/files.h")) as header:
     OPS = re.findall(r"^\tFILES_([A-Z_]+)[ =,]", re.search(r"enum files_op \{(.*?)\};", header.read(), re.S)[1], re.M)
-STAT, LIST, OPEN, READ, WRITE, CLOSE, HELLO, WATCH, INVAL_OP, GRANT, MKDIR = (
-    1 + OPS.index(o) for o in "STAT LIST OPEN READ WRITE CLOSE HELLO WATCH INVAL GRANT MKDIR".split())
+STAT, LIST, OPEN, READ, WRITE, CLOSE, HELLO, WATCH, INVAL_OP, GRANT, MKDIR, SETATTR = (
+    1 + OPS.index(o) for o in "STAT LIST OPEN READ WRITE CLOSE HELLO WATCH INVAL GRANT MKDIR SETATTR".split())
 END, ALL, NAME = 1, 16, 1
 ENOENT, ENOSPC, ESTALE_E = -2, -28, -1004
 
@@ -210,6 +210,10 @@ class Liar:
         if op in (STAT, OPEN, WATCH) and not found:
             return self.answer(op, tag, ENOENT)
         mode, ino, target = found or (FILE, 5, b"")
+        if w in ("dropped", "swapped") and op in (STAT, SETATTR) and q["handle"]:
+            return self.answer(op, tag, ESTALE_E)
+        if w == "swapped" and path == HOME + b"/f":
+            ino = 51
         a = attr(mode, size if stat.S_ISREG(mode) else 4096, ino, version=self.count + 1)
         if op == STAT:
             return self.answer(op, tag, 0, target, a=a)
