@@ -84,6 +84,7 @@ struct inode {
 	unsigned looks;
 	unsigned wasted;            /* listings fetched for lookups that answered too few, one after the other */
 	unsigned changes;           /* our own ones: an answer from before one is old */
+	uint64_t changed_ms;        /* when the last one was */
 	bool gone;                  /* a directory that we have removed */
 	unsigned contents;          /* those, and others' that an open found */
 	char version[80];           /* of the pages that the kernel may hold; "": none of worth */

@@ -39,6 +39,7 @@ void tree_changed(struct req *q, struct inode *i)
 	pthread_mutex_lock(&i->tree_lock);
 	i->is_known = false;
 	i->changes++;
+	i->changed_ms = now_ms();
 	i->contents++;
 	i->version[0] = '\0';
 	pthread_mutex_unlock(&i->tree_lock);
@@ -271,10 +272,7 @@ static void answer_listed(struct req *q, struct inode *dir, const char *name,
 	reply_for(q, dir, name, &a, secs);
 }
 
-/* It is open here, or was looked at since the listing, maybe by another name. Then what the listing says is
- * old: the kernel would drop pages beyond that size, and take a rename from the new name to the old one for
- * one between two names of a file, which does nothing. */
-static bool known_better(struct req *q, struct inode *dir, const struct listed_file *f, const struct listing *l)
+bool tree_known_better(struct req *q, struct inode *dir, const struct listed_file *f, const struct listing *l)
 {
 	struct inode *i = inode_tree_known(q->m, object_node(dir), dir->box, &f->id);
 	bool better;
@@ -282,7 +280,7 @@ static bool known_better(struct req *q, struct inode *dir, const struct listed_f
 	if (!i)
 		return false;
 	pthread_mutex_lock(&i->tree_lock);
-	better = atomic_load(&i->nfiles) || i->attr_ms > l->at_ms;
+	better = atomic_load(&i->nfiles) || i->attr_ms > l->at_ms || i->changed_ms >= l->at_ms;
 	pthread_mutex_unlock(&i->tree_lock);
 	inode_unref(q->m, i);
 	return better;
@@ -291,7 +289,7 @@ static bool known_better(struct req *q, struct inode *dir, const struct listed_f
 /* Of a directory the listing's watch tells the name alone; its attributes are for nobody to believe. */
 static bool tells_of(struct req *q, struct inode *dir, const struct listed_file *f, const struct listing *l)
 {
-	return S_ISDIR(f->st.st_mode) ? !known_better(q, dir, f, l) : f->st.st_nlink == 1;
+	return S_ISDIR(f->st.st_mode) ? !tree_known_better(q, dir, f, l) : f->st.st_nlink == 1;
 }
 
 /* From a listing of which a watch tells that it still holds: also what is not there. What the watch
@@ -347,7 +345,7 @@ static bool lookup_listed(struct req *q, struct inode *dir, const char *name)
 	if (l)
 		walk_on(q, dir, l);
 	f = l ? listing_find(l, name) : NULL;
-	if (f && known_better(q, dir, f, l))
+	if (f && tree_known_better(q, dir, f, l))
 		f = NULL;
 	if (f)
 		answer_listed(q, dir, name, f, l, TREE_ATTR_SECS);
@@ -452,8 +450,7 @@ void tree_getattr(struct req *q, struct inode *i)
 static int set_attr(struct req *q, struct inode *i, const struct stat *st, int set, struct tree_attr *a)
 {
 	char path[FS_PATH_MAX], handle[24];
-	bool open = tree_any_handle(i, set & FUSE_SET_ATTR_SIZE, handle);
-	int rc = open ? 0 : tree_path(q, i, NULL, path);
+	int rc;
 
 	if (tree_any_handle(i, set & FUSE_SET_ATTR_SIZE, handle)) {
 		rc = wire_setattr(q, i->box, NULL, handle, st, set, a);

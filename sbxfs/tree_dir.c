@@ -86,19 +86,14 @@ static bool put_plus(struct req *q, struct inode *dir, const struct listing *l, 
 	struct fuse_entry_param e;
 	struct inode *i;
 	size_t need;
-	bool open;
 
 	need = fuse_add_direntry_plus(q->fr, NULL, 0, d->name, NULL, 0);
 	if (need > b->size - b->len)
 		return false;
-	/* What is open here may be newer than the listing, and the kernel would drop pages that were written
-	 * through a mapping beyond the size that the listing tells. */
-	i = link_find(q->m, dir, d->name);
-	open = i && atomic_load(&i->nfiles);
-	inode_unref(q->m, i);
-	if (open)
+	/* Who reads on later is told what was there when the directory was opened. Of what we have removed since, or
+	 * know better, that is the name alone: who wants more looks it up, and is told. */
+	if (l->of_dir != tree_changes_of(dir) || tree_known_better(q, dir, d, l))
 		return put_plain(q, d->name, &d->st, n, b, true);
-	/* The name alone: who wants more looks it up, and is told. */
 	if (tree_inode(q, dir, d->name, &a, TREE_LISTED_SECS, &i, &e) < 0)
 		return put_plain(q, d->name, &d->st, n, b, true);
 	trust_entry(q, dir, d->name, i, &a, &e);

@@ -110,6 +110,11 @@ unsigned tree_changes_of(struct inode *i);
 void tree_watched(struct mount *m, struct inode *i, struct tree_attr *a, unsigned changes);
 /* What the kernel gets to see of an inode. */
 void tree_shown(struct req *q, struct inode *i, struct tree_attr *a);
+/* It is open here, or was changed or looked at since the listing, maybe by another name. Then what that says is old:
+ * the kernel would drop pages beyond that size, and take a rename from the new name to the old one for one between two
+ * names of a file, which does nothing. */
+struct listed_file;
+bool tree_known_better(struct req *q, struct inode *dir, const struct listed_file *f, const struct listing *l);
 void tree_lookup(struct req *q, struct inode *dir, const char *name);
 void tree_getattr(struct req *q, struct inode *i);
 void tree_setattr(struct req *q, struct inode *i, const struct stat *st, int set,

@@ -247,6 +247,34 @@ PY
 	rm -r many
 }
 
+@test "who reads on in a directory that was opened before does not bring back what was" {
+	mkdir many
+	guest "$inside; cd many; for i in \$(seq 3000); do echo 123456789 > f\$i; done" >/dev/null
+	python3 - "$B/run" "$inside" <<'PY'
+import os, sys
+names = os.listdir("many")
+changed, removed = names[-1], names[-2]
+def stats(it, n):  # who asks about names gets the next ones with what is known of them
+    for _, e in zip(range(n), it):
+        os.path.exists(e.path)
+with os.scandir("many") as it:
+    stats(it, 10)
+    with open(sys.argv[1], "w") as run:
+        run.write(sys.argv[2] + "; head -c 100 /dev/zero > many/" + changed + "\n")
+    with open("many/" + changed, "rb") as f:
+        assert len(f.read()) == 100
+    os.unlink("many/" + removed)
+    for e in it:
+        if e.name not in (changed, removed):
+            os.path.exists(e.path)
+with open("many/" + changed, "rb") as f:
+    got = len(f.read())
+assert got == 100, got
+assert not os.path.exists("many/" + removed)
+PY
+	rm -r many
+}
+
 @test "large and small writes arrive whole" {
 	head -c 20000000 /dev/urandom > "$T/host/big"
 	cp "$T/host/big" big
