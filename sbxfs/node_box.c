@@ -265,6 +265,26 @@ static int do_resume(struct req *q, const struct spot *s, char **args, unsigned 
 	return do_sleep(q, s, "resume");
 }
 
+/* A snapshot that has the name, unless it was deleted elsewhere. */
+static int name_is_free(struct req *q, const char *box, const char *name)
+{
+	char id[SBX_ID_MAX];
+	json_t *o;
+	int rc;
+
+	if (!snap_by_name(q->m, box, name, id))
+		return 0;
+	rc = snap_get(q, id, &o);
+	if (rc == 0) {
+		json_decref(o);
+		return refuse(q, EEXIST, "there is a snapshot of that name: %s", name);
+	}
+	if (rc != -ENOENT)
+		return rc;
+	snap_forget(q->m, id);
+	return 0;
+}
+
 static int do_snapshot(struct req *q, const struct spot *s, char **args, unsigned n)
 {
 	char id[SBX_ID_MAX];
@@ -272,8 +292,8 @@ static int do_snapshot(struct req *q, const struct spot *s, char **args, unsigne
 
 	if (rc == 0 && n && !process_name_ok(args[0]))
 		rc = refuse(q, EINVAL, "not a name for a snapshot: %s", args[0]);
-	if (rc == 0 && n && snap_by_name(q->m, s->box, args[0], id))
-		rc = refuse(q, EEXIST, "there is a snapshot of that name: %s", args[0]);
+	if (rc == 0 && n)
+		rc = name_is_free(q, s->box, args[0]);
 	return rc < 0 ? rc : snap_take(q, s->box, n ? args[0] : "", id);
 }
 

@@ -82,6 +82,8 @@ static int own_find(struct req *q, const struct spot *d, const char *name, struc
 
 	if (snap_by_name(q->m, d->box, name, id)) {
 		rc = exists(q, id, d->box);
+		if (rc == -ENOENT) /* deleted elsewhere */
+			snap_forget(q->m, id);
 		return rc < 0 ? rc : found_set(ret, N_SNAP, d->box, id);
 	}
 	rc = exists(q, name, d->box);

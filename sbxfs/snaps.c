@@ -136,6 +136,11 @@ static void name_drop(struct snaps *s, const char *id)
 	pthread_mutex_unlock(&s->lock);
 }
 
+void snap_forget(struct mount *m, const char *id)
+{
+	name_drop(m->snaps, id);
+}
+
 bool snap_by_name(struct mount *m, const char *box, const char *name, char *ret_id)
 {
 	struct named *n;

@@ -13,6 +13,8 @@ void snaps_free(struct snaps *s); /* NULL is fine */
 
 /* Takes a snapshot and names it; `name` may be "". Fills ret_id (SBX_ID_MAX bytes). */
 int snap_take(struct req *q, const char *box, const char *name, char *ret_id);
+/* The server has it no more: its name is free. */
+void snap_forget(struct mount *m, const char *id);
 int snap_delete(struct req *q, const char *id);
 /* The id behind a name of that sandbox's, and the name of an id; false: none. */
 bool snap_by_name(struct mount *m, const char *box, const char *name, char *ret_id);

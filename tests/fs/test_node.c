@@ -450,6 +450,35 @@ static void snapshots_are_directories(void **state)
 	end(&r);
 }
 
+static void the_name_of_a_snapshot_that_was_deleted_elsewhere_is_free(void **state)
+{
+	static const struct answer with[] = { { "GET /v1/snapshots", 200, "{\"snapshots\":[" SNP_JSON(SNP, BOX) "]}" },
+		{ "POST /v1/sandboxes/" BOX "/snapshots", 201, SNP_JSON(SNP, BOX) }, { NULL, 0, NULL } };
+	static const struct answer without[] = { { "GET /v1/snapshots", 200, "{\"snapshots\":[]}" },
+		{ "POST /v1/sandboxes/" BOX "/snapshots", 201, SNP_JSON(SNP2, BOX) }, { NULL, 0, NULL } };
+	static const struct answer broken[] = { { "GET /v1/snapshots", 500,
+		"{\"error\":{\"code\":\"internal\",\"message\":\"no\"}}" }, { NULL, 0, NULL } };
+	char id[SBX_ID_MAX];
+	struct found f;
+	struct rig r;
+
+	(void)state;
+	begin(&r, with);
+	assert_int_equal(put(&r, N_BOX_CTL, "", "snapshot before", false), 0);
+	assert_int_equal(put(&r, N_BOX_CTL, "", "snapshot before", false), -EEXIST);
+	r.answers = broken;
+	mount_touch(&r.m);
+	assert_int_equal(put(&r, N_BOX_CTL, "", "snapshot before", false), -EIO); /* nobody knows */
+	r.answers = without;
+	mount_touch(&r.m);
+	assert_int_equal(put(&r, N_BOX_CTL, "", "snapshot before", false), 0);
+	assert_true(snap_by_name(&r.m, BOX, "before", id));
+	assert_string_equal(id, SNP2);
+	assert_int_equal(find(&r, N_BOX_SNAPS, BOX, "before", &f), -ENOENT); /* this one is gone as well */
+	assert_false(snap_by_name(&r.m, BOX, "before", id));
+	end(&r);
+}
+
 static void a_fork_of_now_leaves_no_snapshot(void **state)
 {
 	static const struct answer good[] = {
@@ -949,6 +978,7 @@ int main(void)
 		cmocka_unit_test(settings_are_checked_before_they_are_sent),
 		cmocka_unit_test(sleep_and_schedule_are_requests_of_their_own),
 		cmocka_unit_test(snapshots_are_directories),
+		cmocka_unit_test(the_name_of_a_snapshot_that_was_deleted_elsewhere_is_free),
 		cmocka_unit_test(a_fork_of_now_leaves_no_snapshot),
 		cmocka_unit_test(a_view_is_a_sandbox_that_mkdir_makes),
 		cmocka_unit_test(a_volume_has_a_size_from_a_draft),
