@@ -2,6 +2,7 @@
 /* Names and drafts of processes. The server numbers processes; names are this mount's own. */
 #include "sbxfs/proc.h"
 
+#include "sbxfs/box.h"
 #include "sbxfs/remote.h"
 
 #include <errno.h>
@@ -15,6 +16,7 @@
 struct entry {
 	struct entry *next;
 	struct draft_proc d;
+	uint64_t serial; /* names change, and are given again */
 	bool hidden; /* only says that a number is not shown any more */
 };
 struct last {
@@ -27,6 +29,7 @@ struct procs {
 	pthread_mutex_t lock;
 	struct entry *all; /* newest first */
 	size_t n;
+	uint64_t serials;
 	struct last *last;
 };
 
@@ -98,6 +101,15 @@ static struct entry *find_pid(struct procs *p, const char *box, int64_t pid, boo
 	return NULL;
 }
 
+static struct entry *find_serial(struct procs *p, uint64_t serial)
+{
+	struct entry *e = p->all;
+
+	while (e && e->serial != serial)
+		e = e->next;
+	return e;
+}
+
 static struct entry *entry_new(struct procs *p, const char *box, const char *name)
 {
 	struct entry *e = p->n < DRAFTS_MAX ? calloc(1, sizeof(*e)) : NULL;
@@ -106,6 +118,7 @@ static struct entry *entry_new(struct procs *p, const char *box, const char *nam
 		return NULL;
 	(void)snprintf(e->d.box, sizeof(e->d.box), "%s", box);
 	(void)snprintf(e->d.name, sizeof(e->d.name), "%s", name);
+	e->serial = ++p->serials;
 	e->next = p->all;
 	p->all = e;
 	p->n++;
@@ -123,6 +136,52 @@ static void entry_remove(struct procs *p, struct entry *e)
 	entry_free(e);
 }
 
+static bool lives_in(const json_t *all, const char *box)
+{
+	const json_t *o;
+	size_t n;
+
+	json_array_foreach (all, n, o)
+		if (box_is_live(o) && !strcmp(box_id(o), box))
+			return true;
+	return false;
+}
+
+/* What is left of sandboxes whose end was not heard of. */
+static void forget_ended(struct req *q)
+{
+	struct procs *p = q->m->procs;
+	struct sbx_error saved = q->err;
+	uint64_t before;
+	json_t *all;
+
+	pthread_mutex_lock(&p->lock);
+	before = p->serials;
+	pthread_mutex_unlock(&p->lock);
+	mount_touch(q->m);
+	if (box_all(q, &all) == 0) {
+		pthread_mutex_lock(&p->lock);
+		for (struct entry *e = p->all, *next; e; e = next) {
+			next = e->next;
+			if (e->serial <= before && !lives_in(all, e->d.box))
+				entry_remove(p, e);
+		}
+		pthread_mutex_unlock(&p->lock);
+		json_decref(all);
+	}
+	q->err = saved;
+}
+
+static bool is_full(struct procs *p)
+{
+	bool is;
+
+	pthread_mutex_lock(&p->lock);
+	is = p->n >= DRAFTS_MAX;
+	pthread_mutex_unlock(&p->lock);
+	return is;
+}
+
 int process_make(struct req *q, const char *box, const char *name)
 {
 	struct procs *p = q->m->procs;
@@ -131,6 +190,8 @@ int process_make(struct req *q, const char *box, const char *name)
 	if (!process_name_ok(name))
 		return refuse(q, EINVAL, "a process name begins with a letter a-z and has letters, "
 			"digits, . _ - (at most 63): %s", name);
+	if (is_full(p))
+		forget_ended(q);
 	pthread_mutex_lock(&p->lock);
 	if (find(p, box, name))
 		rc = -EEXIST;
@@ -409,6 +470,7 @@ int process_start_draft(struct req *q, const char *box, const char *name)
 	struct procs *p = q->m->procs;
 	struct entry *e;
 	json_t *body = NULL;
+	uint64_t serial = 0;
 	int64_t pid = 0;
 	int rc = -EINVAL;
 
@@ -419,6 +481,7 @@ int process_start_draft(struct req *q, const char *box, const char *name)
 	} else {
 		body = draft_body(q, &e->d);
 		e->d.starting = body != NULL;
+		serial = e->serial;
 	}
 	pthread_mutex_unlock(&p->lock);
 	if (rc == -EBUSY)
@@ -427,7 +490,7 @@ int process_start_draft(struct req *q, const char *box, const char *name)
 		return rc;
 	rc = process_start(q, box, body, &pid);
 	pthread_mutex_lock(&p->lock);
-	e = find(p, box, name);
+	e = find_serial(p, serial); /* it may have another name by now */
 	if (e) {
 		e->d.pid = pid;
 		e->d.starting = false;

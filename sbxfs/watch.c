@@ -6,7 +6,6 @@
 
 #include "sbxfs/belief.h"
 #include "sbxfs/box.h"
-#include "sbxfs/ports.h"
 #include "sbxfs/remote.h"
 #include "sbxfs/text.h"
 
@@ -52,7 +51,7 @@ static void told(struct mount *m, const char *id, const char *entry)
 {
 	belief_told(m, id, entry);
 	if (!entry[0])
-		ports_forget_box(m, id);
+		box_ended(m, id);
 }
 
 void watch_line(struct mount *m, const char *line, size_t len)

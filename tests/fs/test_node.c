@@ -8,6 +8,7 @@
 #include "sbxfs/inode.h"
 #include "sbxfs/nodes.h"
 #include "sbxfs/ports.h"
+#include "sbxfs/proc.h"
 #include "sbxfs/remote.h"
 #include "sbxfs/snaps.h"
 #include "sbxfs/watch.h"
@@ -756,6 +757,101 @@ static void ports_are_plain_numbers(void **state)
 	end(&r);
 }
 
+static bool has_process(struct rig *r, const char *box, const char *name)
+{
+	int64_t pid;
+
+	return process_pid(&r->q, box, name, &pid) == 0;
+}
+
+static void named_processes_of_an_ended_sandbox_go(void **state)
+{
+	static const char gone[] = "{\"op\":\"gone\",\"id\":\"" BOX "\"}";
+	static const struct answer answers[] = {
+		{ "GET /v1/sandboxes", 200, "{\"sandboxes\":[" BOX_JSON("running", "") "]}" }, { NULL, 0, NULL } };
+	struct rig r;
+	char name[32];
+
+	(void)state;
+	begin(&r, answers);
+	assert_int_equal(process_make(&r.q, BOX, "p"), 0);
+	process_set_last(&r.m, BOX, 1, 7);
+	watch_line(&r.m, gone, strlen(gone));
+	assert_false(has_process(&r, BOX, "p"));
+	assert_int_equal(process_last(&r.m, BOX, 1), 0);
+	/* Where no end is heard of it is asked for when there is no room for more. */
+	assert_int_equal(process_make(&r.q, BOX, "stays"), 0);
+	for (unsigned n = 0; n < 4095; n++) {
+		(void)snprintf(name, sizeof(name), "p%u", n);
+		assert_int_equal(process_make(&r.q, OTHER, name), 0);
+	}
+	asked(&r, "");
+	assert_int_equal(process_make(&r.q, BOX, "more"), 0);
+	asked(&r, "GET /v1/sandboxes\n");
+	assert_true(has_process(&r, BOX, "stays"));
+	assert_false(has_process(&r, OTHER, "p0"));
+	for (unsigned n = 0; n < 4094; n++) {
+		(void)snprintf(name, sizeof(name), "p%u", n);
+		assert_int_equal(process_make(&r.q, BOX, name), 0);
+	}
+	assert_int_equal(process_make(&r.q, BOX, "last"), -ENOSPC);
+	end(&r);
+}
+
+static int set_cmd(struct req *q, struct draft_proc *d, const char *value, size_t len)
+{
+	(void)q;
+	d->cmd = strndup(value, len);
+	return 0;
+}
+
+static void *start_one(void *arg)
+{
+	struct writer *w = arg;
+	struct req q = { .m = &w->r->m, .op = "test", .uid = getuid(), .start_ms = now_ms() };
+
+	w->rc = process_start_draft(&q, BOX, w->arg);
+	return NULL;
+}
+
+/* A name changes hands while its draft starts: the command is that of the draft, wherever it is now. */
+static void a_process_that_starts_is_not_taken_for_another(void **state)
+{
+#define POST_PROC "POST /v1/sandboxes/" BOX "/processes"
+	static const struct answer answers[] = { { POST_PROC "/7/signal", 204, "" }, { POST_PROC, 201, "{\"pid\":7}" },
+		{ NULL, 0, NULL } };
+	int64_t pid;
+
+	(void)state;
+	for (unsigned n = 0; n < 2; n++) {
+		struct writer w = { .arg = "a" };
+		struct rig r;
+
+		begin(&r, answers);
+		w.r = &r;
+		assert_int_equal(process_make(&r.q, BOX, "a"), 0);
+		assert_int_equal(process_edit(&r.q, BOX, "a", set_cmd, "true", 4), 0);
+		r.pause_ms = 300;
+		assert_int_equal(pthread_create(&w.thread, NULL, start_one, &w), 0);
+		while (!was_asked(&r, POST_PROC))
+			(void)poll(NULL, 0, 1);
+		if (n == 0)
+			assert_int_equal(process_rename(&r.q, BOX, "a", "b"), 0);
+		else
+			assert_int_equal(process_remove(&r.q, BOX, "a"), 0);
+		assert_int_equal(process_make(&r.q, BOX, "a"), 0);
+		assert_int_equal(pthread_join(w.thread, NULL), 0);
+		assert_int_equal(w.rc, 0);
+		assert_int_equal(process_pid(&r.q, BOX, "a", &pid), 0);
+		assert_int_equal(pid, 0);
+		if (n == 0)
+			assert_int_equal(process_pid(&r.q, BOX, "b", &pid), 0);
+		assert_int_equal(pid, n == 0 ? 7 : 0);
+		assert_int_equal(was_asked(&r, "/7/signal"), n == 1); /* who was removed does not run */
+		end(&r);
+	}
+}
+
 static void a_port_of_an_ended_sandbox_goes(void **state)
 {
 	static const char gone[] = "{\"op\":\"gone\",\"id\":\"" BOX "\"}";
@@ -988,6 +1084,8 @@ int main(void)
 		cmocka_unit_test(a_port_is_a_private_socket_until_rmdir),
 		cmocka_unit_test(nothing_that_listens_is_said),
 		cmocka_unit_test(ports_are_plain_numbers),
+		cmocka_unit_test(named_processes_of_an_ended_sandbox_go),
+		cmocka_unit_test(a_process_that_starts_is_not_taken_for_another),
 		cmocka_unit_test(a_port_of_an_ended_sandbox_goes),
 		cmocka_unit_test(sockets_are_gone_with_the_mount),
 		cmocka_unit_test(news_make_a_record_old),
