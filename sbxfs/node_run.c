@@ -2,6 +2,7 @@
 /* run: a command line as one write, and last: where its output is. */
 #include "sbxfs/nodes_fn.h"
 #include "sbxfs/proc.h"
+#include "sbxfs/remote.h"
 #include "sbxfs/value.h"
 
 #include <errno.h>
@@ -9,6 +10,7 @@
 #include <time.h>
 
 #define STOP_MS 5000
+#define RETRY_MS 200
 
 int read_last(struct req *q, const struct spot *s, struct text *t)
 {
@@ -49,12 +51,48 @@ static void stop_command(struct req *q, const char *box, int64_t pid)
 	(void)process_signal(&own, box, pid, "KILL");
 }
 
+static bool is_passing(int rc)
+{
+	return rc == -EHOSTDOWN || rc == -ETIMEDOUT || rc == -EAGAIN || rc == -EIO || rc == -ECONNRESET ||
+		rc == -EPROTO;
+}
+
+/* 1: it has ended; 0: it goes on. */
+static int has_ended(struct req *q, const char *box, int64_t pid)
+{
+	json_t *o;
+	int rc = process_object(q, box, pid, &o);
+
+	if (rc < 0)
+		return rc;
+	rc = json_is_integer(json_object_get(o, "exit_code"));
+	json_decref(o);
+	return rc;
+}
+
+/* The command outlives a run of the server, and so does the waiting for it. */
+static int wait_for(struct req *q, const char *box, int64_t pid)
+{
+	const struct timespec pause = { .tv_nsec = RETRY_MS * 1000000 };
+	int code, rc = process_wait(q, box, pid, &code);
+
+	while (is_passing(rc)) {
+		if (remote_interrupted(q))
+			return refuse(q, EINTR, "interrupted");
+		nanosleep(&pause, NULL);
+		rc = has_ended(q, box, pid);
+		if (rc == 0)
+			rc = process_wait(q, box, pid, &code);
+	}
+	return rc < 0 ? rc : 0;
+}
+
 int apply_run(struct req *q, const struct spot *s, const char *value, size_t len, bool append)
 {
 	char *line = value_line(value, len);
 	int64_t pid;
 	json_t *body;
-	int code, rc;
+	int rc;
 
 	(void)append;
 	if (!line || !line[0]) {
@@ -70,7 +108,7 @@ int apply_run(struct req *q, const struct spot *s, const char *value, size_t len
 		return rc;
 	process_set_last(q->m, s->box, q->uid, pid);
 	q->acts = false; /* the running process keeps the sandbox awake, the waiting does not */
-	rc = process_wait(q, s->box, pid, &code);
+	rc = wait_for(q, s->box, pid);
 	if (rc == -EINTR)
 		stop_command(q, s->box, pid);
 	mount_touch(q->m);

@@ -50,6 +50,21 @@ ms() { date +%s%3N; }
 	rmdir "$P"
 }
 
+@test "a command line that is written goes on when the server is back, and its end is the write's" {
+	rm -f "$H/go" "$H/ran"
+	echo 'echo once >> ran; n=0; while [ ! -e go ] && [ $((n += 1)) -lt 1200 ]; do sleep 0.05; done' >"$B/run" &
+	c=$!
+	fs_wait test -s "$H/ran"
+	server_kill
+	fs_server
+	fs_wait cat "$B/state"
+	kill -0 $c
+	touch "$H/go"
+	wait $c
+	same "$(cat "$H/ran")" once
+	rm "$H/go" "$H/ran"
+}
+
 @test "a frozen server leaves callers killable and ends in an error" {
 	kill -STOP "$(cat "$T/pid")"
 	cat "$B/info" >/dev/null 2>&1 &
