@@ -2,6 +2,7 @@
 /* What may be believed of an answer, by when it was asked for and what was pushed meanwhile; and that the
  * kernel is told of every name that it was let believe, whatever became of it here. */
 #include "sbxfs/inode.h"
+#include "sbxfs/listing.h"
 #include "sbxfs/nodes.h"
 #include "sbxfs/trust.h"
 #include "tests/support/test.h"
@@ -190,6 +191,24 @@ static void too_many_changes_of_ours_at_once_are_only_told_needlessly(void **sta
 	assert_int_equal(m.own.n, 0);
 }
 
+/* The word of what we do ourselves may come after its answer. */
+static void a_listing_from_before_a_change_of_ours_answers_nothing(void **state)
+{
+	struct listing *l = calloc(1, sizeof(*l)), *got;
+
+	(void)state;
+	assert_non_null(l);
+	*l = (struct listing){ .refs = 1, .m = &m, .stamp = { EPOCH, 5, 5 }, .of_dir = tree_changes_of(dir) };
+	trust_begin(&m, dir, EPOCH, SINCE);
+	listing_keep(dir, l);
+	got = listing_watched(&q, dir);
+	assert_ptr_equal(got, l);
+	listing_unref(got);
+	tree_changed(&q, dir);
+	assert_null(listing_watched(&q, dir));
+	listing_unref(l);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -200,6 +219,7 @@ int main(void)
 		ROW(a_name_that_is_given_up_is_told),
 		ROW(only_the_name_that_we_change_ourselves_is_not_told),
 		ROW(too_many_changes_of_ours_at_once_are_only_told_needlessly),
+		ROW(a_listing_from_before_a_change_of_ours_answers_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
