@@ -13,7 +13,7 @@ ms() { date +%s%3N; }
 @test "without the server errors come at once, and the top can be read" {
 	ls "$M" >/dev/null
 	server_kill
-	refused "Host is down" cat "$B/state"
+	fs_wait refused "Host is down" cat "$B/state" # what was just heard is believed until the watch is seen to end
 	before=$(ms)
 	for i in 1 2 3 4 5; do refused "Host is down" cat "$B/state"; done
 	[ $(($(ms) - before)) -lt 1500 ]
