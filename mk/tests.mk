@@ -61,6 +61,10 @@ $(O)/tests/unit/test_btrfs_super: LDFLAGS += $(SUPER_PARTS)
 UNPACK_PARTS := $(patsubst %,$(O)/obj/sandboxd/priv/%.o,unpack_tar sys)
 $(O)/tests/unit/test_unpack: $(UNPACK_PARTS)
 $(O)/tests/unit/test_unpack: LDFLAGS += $(UNPACK_PARTS) -Wl,--no-as-needed -larchive -Wl,--as-needed
+# Somebody takes the jails over when jail_drop has been called.
+FOLDERS_PARTS := $(patsubst %,$(O)/obj/sandboxd/priv/%.o,child filter jail root root_overlay root_volumes seal_copy sys unpack unpack_fixup unpack_tar)
+$(O)/tests/unit/test_jail_folders: $(FOLDERS_PARTS)
+$(O)/tests/unit/test_jail_folders: LDFLAGS += $(FOLDERS_PARTS) -lseccomp -Wl,--wrap=jail_drop
 # The attacks that run inside a sandbox, and a broker that starts guest processes as guest root.
 $(O)/tests/linux/attack: $(O)/guest/tests/linux/attack.o
 $(O)/tests/linux/poke: $(O)/guest/tests/linux/poke.o

@@ -57,6 +57,13 @@ int root_clone_of(int dir, const char *path)
 	return fd < 0 ? -errno : fd;
 }
 
+int root_alone(int dir, const char *path)
+{
+	_cleanup_close_ int mnt = root_clone_of(dir, path);
+
+	return mnt < 0 ? mnt : sys_openat2(mnt, ".", O_RDONLY | O_DIRECTORY, 0, 0);
+}
+
 /* A new file system of `type` with options "k=v", NULL-terminated. */
 int root_make_fs(const char *type, const char *const *opts, uint64_t attr, struct fail *f)
 {

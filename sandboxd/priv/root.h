@@ -42,6 +42,10 @@ int root_open_in(
 int root_move_onto(int mnt, int target);
 int root_set_attr(int mnt, uint64_t set, int userns); /* userns >= 0: and maps ids */
 int root_clone_of(int dir, const char *path);         /* detached; "" is dir itself */
+/* The folder, to be read, on a detached mount of its own: for somebody who may be taken over. A root bounds only walks
+ * that meet it; from a descriptor that begins on a mount of the host's ".." leads up through all of them. In the mount
+ * namespace that dir is of. */
+int root_alone(int dir, const char *path);
 /* A new file system of `type` with options "k=v", NULL-terminated: a detached mount. */
 int root_make_fs(const char *type, const char *const *opts, uint64_t attr, struct fail *f);
 int root_overlay(const struct root_spec *s, struct fail *f);

@@ -315,6 +315,8 @@ static int copy_tree(int from, int to, int64_t disk_mb, struct fail *f)
 
 /* --- jail ------------------------------------------------------------------------------------ */
 
+/* `to` is opened again as the jail's root: as it was, ".." would lead up from it through all that the broker has
+ * mounted, since a root bounds only walks that meet it. */
 static int enter(int to, struct fail *f)
 {
 	_cleanup_close_ int mnt = root_clone_of(to, "");
@@ -327,6 +329,9 @@ static int enter(int to, struct fail *f)
 		fchdir(mnt) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 ||
 		umount2(".", MNT_DETACH) < 0 || chdir("/") < 0)
 		return fail_set(f, errno, "enter the jail");
+	_cleanup_close_ int root = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (root < 0 || dup2(root, to) < 0)
+		return fail_set(f, errno, "open the jail's root");
 	return 0;
 }
 

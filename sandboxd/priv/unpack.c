@@ -11,7 +11,9 @@
 #include "common/sys/tree.h"
 #include "sandboxd/priv/drop.h"
 #include "sandboxd/priv/jail.h"
+#include "sandboxd/priv/root.h"
 
+#include <linux/mount.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,14 +49,14 @@ struct jail {
 
 /* By names below the current folder, layers/: a descriptor from before the new mount namespace
  * would lead to the old one's mounts. */
-static int clone_onto(const char *from, const char *onto)
+static int clone_onto(const char *from, const char *onto, uint64_t attr)
 {
-	_cleanup_close_ int mnt = open_tree(
-		AT_FDCWD, from, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW);
+	_cleanup_close_ int mnt = root_clone_of(AT_FDCWD, from);
+	int r = mnt < 0 ? mnt : root_set_attr(mnt, attr, -1);
 
-	if (mnt < 0 || move_mount(mnt, "", AT_FDCWD, onto, MOVE_MOUNT_F_EMPTY_PATH) < 0)
-		return -errno;
-	return 0;
+	if (r == 0 && move_mount(mnt, "", AT_FDCWD, onto, MOVE_MOUNT_F_EMPTY_PATH) < 0)
+		r = -errno;
+	return r;
 }
 
 /* The chain as a sandbox would see it, read-only, on the new layer's folder. Names are numbers
@@ -67,7 +69,7 @@ static int mount_view(const struct jail *j)
 
 	if (job->nchain == 1) {
 		snprintf(name, sizeof(name), "%u", job->chain[0]);
-		return clone_onto(name, j->dir);
+		return clone_onto(name, j->dir, MOUNT_ATTR_RDONLY | ROOT_SAFE);
 	}
 	for (uint32_t i = 0; i < job->nchain; i++) {
 		n += (size_t)snprintf(
@@ -82,7 +84,7 @@ static int mount_view(const struct jail *j)
 
 static int mount_tree(const struct jail *j)
 {
-	return j->job->kind == UNPACK_FINISH ? mount_view(j) : clone_onto(j->dir, j->dir);
+	return j->job->kind == UNPACK_FINISH ? mount_view(j) : clone_onto(j->dir, j->dir, ROOT_SAFE);
 }
 
 static int enter(const struct jail *j, struct fail *f)
@@ -153,13 +155,14 @@ static void jailed(const void *arg, int answer)
 	struct jail here = *(const struct jail *)arg;
 	const struct jail *j = &here;
 	struct unpack_result ret = { 0 };
-	int out = openat(j->env->layers, j->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	bool apart = j->job->kind == UNPACK_FINISH; /* else it writes below its root */
+	int out = apart ? root_alone(j->env->layers, j->dir) : -1;
 
 	here.answer = answer;
 	umask(022); /* of folders that the archive does not name */
-	if (out < 0)
-		fail_set(&ret.fail, errno, "open the layer");
-	if (out >= 0 && enter(j, &ret.fail) == 0 && place_fds(j, out, &ret.fail) == 0) {
+	if (apart && out < 0)
+		fail_set(&ret.fail, out, "open the layer");
+	else if (enter(j, &ret.fail) == 0 && place_fds(j, out, &ret.fail) == 0) {
 		answer = JAIL_ANSWER;
 		(void)work(j, &ret);
 	}
