@@ -85,6 +85,10 @@ $(O)/tests/linux/redirect/catch.o: sandboxd/priv/catch.c
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(ALL_CFLAGS) -DCATCH_BY_LOOKUP=0 -c -o $@ $<
+$(O)/tests/linux/moves/cg_find.o: sandboxd/priv/cg_find.c
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) -DCHEAP_MOVES=true -c -o $@ $<
 PRIV_OBJS := $(call objs,sandboxd/priv common/sys)
 # root: guest processes are guest root; bare: and there is no system call filter.
 $(O)/tests/linux/root/sbx-priv: $(O)/tests/linux/root/build.o $(filter-out %/priv/build.o,$(PRIV_OBJS))
@@ -92,7 +96,9 @@ $(O)/tests/linux/bare/sbx-priv: $(O)/tests/linux/root/build.o $(O)/tests/linux/b
 	$(filter-out %/priv/build.o %/priv/filter.o,$(PRIV_OBJS))
 # redirect: as on a host that takes no socket lookup program.
 $(O)/tests/linux/redirect/sbx-priv: $(O)/tests/linux/redirect/catch.o $(filter-out %/priv/catch.o,$(PRIV_OBJS))
-$(O)/tests/linux/root/sbx-priv $(O)/tests/linux/bare/sbx-priv $(O)/tests/linux/redirect/sbx-priv:
+# moves: as on a host whose cgroup2 has favordynmods.
+$(O)/tests/linux/moves/sbx-priv: $(O)/tests/linux/moves/cg_find.o $(filter-out %/priv/cg_find.o,$(PRIV_OBJS))
+$(addprefix $(O)/tests/linux/,root/sbx-priv bare/sbx-priv redirect/sbx-priv moves/sbx-priv):
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_priv)
@@ -105,5 +111,5 @@ $(O)/tests/san/sbx-worker: $(call objs,sandboxd/worker common/sys common/fs test
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -lpthread
 tests-build: $(SAN_BINS) $(TEST_BINS) $(O)/tests/linux/attack $(O)/tests/linux/poke $(O)/tests/linux/hand $(O)/tests/linux/root/sbx-priv $(O)/tests/linux/bare/sbx-priv \
-	$(O)/tests/linux/redirect/sbx-priv
+	$(O)/tests/linux/redirect/sbx-priv $(O)/tests/linux/moves/sbx-priv
 .SECONDARY:

@@ -50,6 +50,7 @@ struct builder {
 	int init_fd, init_far; /* init's control socket: ours, its */
 	int worker_fd;
 	int uts; /* our host name's namespace, for the claim */
+	int trees;  /* the guest's control group, for the shim; -1: not to be had, or not worth it */
 	int egress; /* socket to the egress process, for the claim; -1: none */
 	struct fail no_egress;
 	struct cg_box cg;
@@ -303,6 +304,17 @@ static int open_volumes(struct builder *b)
 	return 0;
 }
 
+/* A group for each process ends its tree with one write, but moving the process there makes a start
+ * wait for the kernel's grace period, ten milliseconds where two are normal. Without it init finds
+ * trees by their mark; ending the sandbox never depends on either. */
+static int open_trees(struct builder *b)
+{
+	if (!b->env->cg.cheap_moves || b->cg.guest_dir < 0)
+		return 0;
+	b->trees = root_alone(b->cg.guest_dir, "");
+	return b->trees < 0 ? fail_set(&b->fail, b->trees, "open the guest's control group") : 0;
+}
+
 static int make_groups(struct builder *b)
 {
 	char name[BOX_NAME_MAX];
@@ -310,7 +322,7 @@ static int make_groups(struct builder *b)
 
 	box_group(name, b->block);
 	if (cg_make(&b->env->cg, name, box_shim_uid(b->block), &b->cg, &b->fail) < 0 ||
-		cg_limit(&b->env->cg, name, b->shape->memory_mb, &b->fail) < 0)
+		cg_limit(&b->env->cg, name, b->shape->memory_mb, &b->fail) < 0 || open_trees(b) < 0)
 		return -1;
 	r = cg_join_svc(&b->cg, 0);
 	return r < 0 ? fail_set(&b->fail, r, "enter the control group svc") : 0;
@@ -412,14 +424,6 @@ static void use_all_descriptors(void)
 	}
 }
 
-/* A group for each process ends its tree with one write, but moving the process there makes a start
- * wait for the kernel's grace period, ten milliseconds where two are normal. Without it init finds
- * trees by their mark; ending the sandbox never depends on either. */
-static int trees_fd(struct builder *b)
-{
-	return b->env->cg.cheap_moves ? high(b->cg.guest_dir) : -1;
-}
-
 static int become_shim(struct builder *b)
 {
 	uid_t uid = box_shim_uid(b->block);
@@ -435,7 +439,7 @@ static int become_shim(struct builder *b)
 		.init_fd = high(b->init_fd),
 		.worker_fd = high(b->worker_fd),
 		.root_fd = -1,
-		.cgroup_fd = trees_fd(b),
+		.cgroup_fd = high(b->trees),
 		.oom_fd = high(b->cg.oom) };
 
 	if (sock < 0 || pipe2(p, O_CLOEXEC) < 0)
@@ -474,6 +478,7 @@ void build_run(
 		.init_far = -1,
 		.worker_fd = -1,
 		.uts = -1,
+		.trees = -1,
 		.egress = -1,
 		.cg = CG_BOX_NULL };
 	struct build_report failed = { .state = BUILD_FAILED };

@@ -86,14 +86,17 @@ static int procs_of(int dir, const char *path, int *ret, struct fail *f)
 }
 
 /* The shim makes p<n> and moves processes there: what that takes and no more. One level, so that whoever had taken it
- * over could make no chain of groups that takes the broker a descriptor a level to remove. */
+ * over could make no chain of groups that takes the broker a descriptor a level to remove; and not more of them than
+ * processes can be in, and as many that are about to go. */
 static int delegate(int guest, uid_t uid, struct fail *f)
 {
 	static const char *const files[] = { "cgroup.procs", "init/cgroup.procs", "" };
-	int r = file_write(guest, "cgroup.max.depth", "1");
+	int r = limit(guest, "cgroup.max.depth", 1, f);
 
+	if (r == 0)
+		r = limit(guest, "cgroup.max.descendants", 2 * CG_PIDS_DEFAULT, f);
 	if (r < 0)
-		return fail_set(f, r, "set cgroup.max.depth");
+		return r;
 	for (size_t i = 0; i < ARRAY_LEN(files); i++)
 		if (fchownat(guest, files[i], uid, uid, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) < 0)
 			return fail_set(f, errno, "hand over the control group");

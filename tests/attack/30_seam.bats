@@ -52,6 +52,49 @@ load seam
 	as_before
 }
 
+# held BIN GROUPS: nothing that a sandbox's processes hold leads out, on a server with that broker, whose shims hold as
+# many folders of control groups. The programs are the product's.
+held() {
+	local id shim name got=0
+	mkdir -p "$T/held/state"
+	chmod 700 "$T/held/state"
+	on held
+	"$O/bin/sandboxd" --listen "unix://$D/sock" --state-dir "$D/state" --libexec-dir "$1" \
+		--image-dir "${SBX_IMAGES:-$O/images}" --no-keep-sandboxes >>"$D/log" 2>&1 3>&- &
+	echo $! >"$D/pid"
+	await 60 server_up
+	id=$(new "$(network held)")
+	begin "$id" 'sleep 600' >/dev/null
+	shim=$(shim_of "$id")
+	python3 tests/attack/climb.py "$shim" $(pgrep -P "$shim") >"$T/climbed" || got=1
+	cat "$T/climbed"
+	[ "$got" = 0 ]
+	for name in sbx-init sbx-worker sbx-egress; do grep -q "^$name holds" "$T/climbed"; done
+	GROUPS_HELD=$(groups_held "$shim")
+	is "$(grep -c . <<<"$GROUPS_HELD")" "$2"
+	is "$(guest "$id" 'echo on')" on
+}
+groups_held() {
+	local f
+	for f in "/proc/$1/fd"/*; do
+		[ ! -d "$f" ] || [[ $(stat -L -f -c %T "$f") != cgroup2* ]] || echo "$f"
+	done
+}
+
+# A root bounds a walk that meets it, and no walk that begins on another mount.
+@test "no folder that shim, init, worker or egress process hold leads out of what they may see" {
+	held "$O/bin" "$(grep -m1 -c ' cgroup2 .*favordynmods' /proc/self/mounts || true)"
+}
+
+@test "nor the guest's control group, which a shim holds where moving processes is cheap" {
+	grep -q ' cgroup2 ' /proc/self/mounts || skip "needs cgroup2"
+	held "$O/tests/linux/moves" 1
+	# nor are there more groups, or deeper ones, than processes need
+	mkdir $(seq -f "$GROUPS_HELD/x%.0f" 3000) 2>/dev/null || true
+	[ "$(ls -d "$GROUPS_HELD"/x* | wc -l)" -le 2048 ]
+	never mkdir "$GROUPS_HELD/x1/y"
+}
+
 # What each lie must come to, by endpoint: no 200 for what makes no sense.
 NONSENSE="op tag len short data-len value attr cut close"
 SENSE="more errno size twice descriptors"

@@ -35,6 +35,7 @@ teardown() {
 	for id in $(api /v1/sandboxes | jq -r '.sandboxes[] | select(.state != "terminated" and .name != "neighbour") | .id'); do
 		del "$id"
 	done
+	[ ! -s "$T/held/pid" ] || { on held && remove_all && server_stop; }
 }
 
 fds() { ls "/proc/$1/fd" | wc -l; }
