@@ -189,7 +189,10 @@ void works_event(struct broker *b, struct job *j);
 void works_stop(struct broker *b); /* the broker ends: what is half-made is swept */
 void works_next(struct broker *b);                      /* starts what waits for its turn */
 bool works_seal(const struct broker *b, const char *id); /* is a snapshot of it being taken? */
-bool works_layer(const struct broker *b, uint32_t num); /* is a snapshot becoming this layer? */
+/* Is a snapshot becoming this layer, or what there is of it being removed? */
+bool works_layer(const struct broker *b, uint32_t num);
+/* The unpacker of this layer died: what it has left goes. */
+void works_unmade(struct broker *b, uint32_t num);
 /* Makes the pool grow when it is time, and says when to look again. */
 void works_pool(struct broker *b);
 int works_pool_ms(const struct broker *b);

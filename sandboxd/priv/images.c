@@ -82,6 +82,8 @@ void images_event(struct broker *b, struct job *j)
 	r.fail.text[sizeof(r.fail.text) - 1] = 0;
 	answer(b, j->tag, &r);
 	j->done = true;
+	if (n != sizeof(r))
+		works_unmade(b, j->num);
 }
 
 /* Something to read from: no mere name of a file, and none whose content may depend on who reads. */
@@ -160,7 +162,8 @@ void op_layer_import(struct broker *b, const struct priv_req *q, int fd)
 		answer(b, q->tag, &r);
 }
 
-/* The child's own child dies with it. Its half of a layer has a name that the next sweep knows. */
+/* The child's own child dies with it. What they have left goes when its socket has ended; its name is one that the
+ * next sweep knows. */
 static void stop_import(struct broker *b, struct job *j)
 {
 	struct unpack_result r = { 0 };
@@ -168,12 +171,15 @@ static void stop_import(struct broker *b, struct job *j)
 	child_kill(j->pidfd);
 	fail_set(&r.fail, ECANCELED, "unpack a layer");
 	answer(b, j->tag, &r);
-	j->done = true;
+	j->tag = 0;
 }
 
 void images_stop(struct broker *b, uint32_t num)
 {
-	for (struct job *j = b->jobs; j; j = j->next)
-		if (j->kind == JOB_IMPORT && !j->done && (num == 0 || j->num == num))
-			stop_import(b, j);
+	for (struct job *j = b->jobs; j; j = j->next) {
+		if (j->kind != JOB_IMPORT || j->done || (num && j->num != num))
+			continue;
+		stop_import(b, j);
+		j->done = num == 0; /* the broker ends */
+	}
 }

@@ -11,9 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define GONE ".gone-" /* being removed */
 #define KEEP_MAX ((size_t)1 << 20)
+#define PATIENCE_MS 4000
 
 void layer_name(char name[LAYER_NAME_MAX], uint32_t num)
 {
@@ -52,6 +54,21 @@ static int drop_sealed(const struct build_env *env, const char *name)
 	return r == -ENOTTY || r == -EINVAL ? tree_remove(env->areas.sealed, name) : r;
 }
 
+/* Its unpacker is dead, and the jail, which dies with that, will be in a moment: until then it may fill the folder. */
+static int drop_half(const struct build_env *env, const char *name)
+{
+	char half[LAYER_NAME_MAX + 8];
+
+	snprintf(half, sizeof(half), ".%s.tmp", name);
+	for (int ms = 1;; ms *= 2) {
+		const struct timespec pause = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
+		int r = tree_remove(env->layers, half);
+		if (r == 0 || ms > PATIENCE_MS)
+			return r;
+		nanosleep(&pause, NULL);
+	}
+}
+
 void layer_drop_work(const struct build_env *env, const struct work *w, struct work_result *ret)
 {
 	char name[LAYER_NAME_MAX], gone[LAYER_NAME_MAX + 16];
@@ -66,6 +83,8 @@ void layer_drop_work(const struct build_env *env, const struct work *w, struct w
 	}
 	if (r == 0 && env->areas.sealed >= 0)
 		r = drop_sealed(env, name);
+	if (r == 0)
+		r = drop_half(env, name);
 	if (r < 0)
 		fail_set(&ret->fail, r, "remove the layer %u", w->num);
 }

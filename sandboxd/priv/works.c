@@ -45,6 +45,7 @@ static const struct {
 	work_fn *fn;
 } table[] = {
 	{ WORK_CLEAR, clear_work },
+	{ WORK_UNMADE, layer_drop_work },
 	{ WORK_GROW, grow_work },
 	{ WORK_LIMIT, limit_work },
 	{ WORK_RECLAIM, reclaim_work },
@@ -80,6 +81,8 @@ static void finish(struct broker *b, struct job *j, const struct work_result *r)
 		b->removed = true;
 	if (j->op == PRIV_SNAPSHOT && !r->fail.sys)
 		limits_watch(b, j->work.id);
+	if (j->op == WORK_UNMADE && r->fail.sys)
+		fprintf(stderr, "<warn> sbx-priv: %s\n", r->fail.text);
 	if (j->op == WORK_GROW && r->fail.sys) {
 		fprintf(stderr, "<warn> sbx-priv: %s\n", r->fail.text);
 		b->pool_ms = broker_now_ms() + POOL_RETRY_MS;
@@ -106,10 +109,26 @@ static void start(struct broker *b, struct job *j)
 	j->pidfd = child_watch(j->pid);
 }
 
+static bool is_of_layer(const struct job *j, uint32_t op, uint32_t num)
+{
+	return j->kind == JOB_WORK && !j->done && j->op == op && j->work.num == num;
+}
+
+/* It is removed when nobody fills it, or removes it, any more. */
+static bool is_busy(const struct broker *b, uint32_t num)
+{
+	for (const struct job *j = b->jobs; j; j = j->next)
+		if (is_of_layer(j, PRIV_SNAPSHOT, num) || is_of_layer(j, WORK_UNMADE, num))
+			return true;
+	return images_has(b, num);
+}
+
 static bool may_run(const struct broker *b, const struct job *j)
 {
 	int seals = 0, works = 0, limits = 0;
 
+	if (j->op == PRIV_LAYER_DROP && is_busy(b, j->work.num))
+		return false;
 	for (const struct job *o = b->jobs; o; o = o->next) {
 		if (o->kind != JOB_WORK || o->done || !o->pid)
 			continue;
@@ -186,9 +205,20 @@ bool works_seal(const struct broker *b, const char *id)
 bool works_layer(const struct broker *b, uint32_t num)
 {
 	for (const struct job *j = b->jobs; j; j = j->next)
-		if (j->kind == JOB_WORK && !j->done && j->op == PRIV_SNAPSHOT && j->work.num == num)
+		if (is_of_layer(j, PRIV_SNAPSHOT, num) || is_of_layer(j, PRIV_LAYER_DROP, num) ||
+			is_of_layer(j, WORK_UNMADE, num))
 			return true;
 	return false;
+}
+
+void works_unmade(struct broker *b, uint32_t num)
+{
+	struct job *j = broker_job(b, JOB_WORK);
+
+	if (!j)
+		return; /* the next start does it */
+	j->op = j->work.op = WORK_UNMADE;
+	j->work.num = num;
 }
 
 /* --- operations ------------------------------------------------------------------------------ */

@@ -9,6 +9,7 @@
 
 enum {
 	WORK_CLEAR = PRIV_OP_COUNT, /* what a sweep has taken out of sight is removed */
+	WORK_UNMADE,                /* num: what an unpacker that died has left of a layer */
 	WORK_GROW,                  /* the pool */
 	WORK_RECLAIM,               /* what was removed from it */
 	WORK_LIMIT, /* id: its disk is given its size anew */

@@ -305,25 +305,34 @@ static bool is_over(int pid)
 	return is_gone(pid) || said_by(pid, "stat", ") Z"); /* whoever it is left to has not asked yet */
 }
 
-/* The next broker waits for all that the last one had started: none of it goes on for its own sake. */
-static void an_import_ends_with_its_broker(void **state)
+/* Another broker, and an import whose unpacker has filled the layer and stands still: its process. */
+static int a_stopped_import(uint32_t num)
 {
-	struct priv_req q = { .magic = PRIV_MAGIC, .op = PRIV_LAYER_IMPORT, .num = 950, .tag = 1 };
+	struct priv_req q = { .magic = PRIV_MAGIC, .op = PRIV_LAYER_IMPORT, .num = num };
 	_cleanup_close_ int tar = memfd_create("empty.tar", MFD_CLOEXEC);
 	struct timespec pause = { .tv_nsec = 2000000 };
 	int child = 0;
 
-	(void)state;
 	needs_stops();
 	assert_int_equal(ftruncate(tar, 10240), 0);
 	assert_int_equal(setenv("SBX_FAULT", "stop:layer-unpacked", 1), 0);
 	priv_rig_restart(&rig);
 	unsetenv("SBX_FAULT");
 	priv_rig_ready(&rig);
+	q.tag = ++rig.tag;
 	assert_true(priv_rig_send(&rig, &q, sizeof(q), &tar, 1) >= 0);
 	for (int i = 0; i < 15000 && !(child = a_child(is_stopped)); i++)
 		nanosleep(&pause, NULL);
 	assert_true(child > 0);
+	return child;
+}
+
+/* The next broker waits for all that the last one had started: none of it goes on for its own sake. */
+static void an_import_ends_with_its_broker(void **state)
+{
+	int child = a_stopped_import(950);
+
+	(void)state;
 	assert_int_equal(kill(rig.broker, SIGKILL), 0);
 	bool gone = within(30000, is_over, child);
 	if (!gone)
@@ -331,6 +340,41 @@ static void an_import_ends_with_its_broker(void **state)
 	priv_rig_restart(&rig);
 	priv_rig_ready(&rig);
 	assert_true(gone);
+}
+
+static bool has_no_half(int num)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "priv/layers/.%d.tmp", num);
+	return faccessat(rig.state_dirfd, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
+}
+
+static void what_is_dropped_half_unpacked_is_gone(void **state)
+{
+	(void)state;
+	(void)a_stopped_import(951);
+	assert_false(has_no_half(951));
+	assert_int_equal(ask(PRIV_LAYER_DROP, "", 951), 0);
+	assert_true(has_no_half(951));
+	priv_rig_restart(&rig);
+	priv_rig_ready(&rig);
+}
+
+/* As by the kernel, when memory runs out. */
+static void an_unpacker_that_dies_leaves_nothing(void **state)
+{
+	int child = a_stopped_import(952);
+	struct priv_ans a;
+
+	(void)state;
+	assert_false(has_no_half(952));
+	assert_int_equal(kill(child, SIGKILL), 0);
+	assert_true(priv_rig_next(&rig, &a, 60000));
+	assert_int_equal(a.error, ECHILD);
+	assert_true(within(patience_ms(30000), has_no_half, 952));
+	priv_rig_restart(&rig);
+	priv_rig_ready(&rig);
 }
 
 static const uint32_t questions[] = { PRIV_ALIVE, PRIV_METER, PRIV_FREEZE, PRIV_SNAPSHOT,
@@ -620,6 +664,8 @@ int main(void)
 		ROW(a_sweep_without_descriptors_ends_nobody),
 		ROW(a_number_used_again_is_not_killed),
 		ROW(an_import_ends_with_its_broker),
+		ROW(what_is_dropped_half_unpacked_is_gone),
+		ROW(an_unpacker_that_dies_leaves_nothing),
 		ROW(questions_about_one_that_is_ending),
 		ROW(one_number_is_a_layer_once),
 		ROW(one_egress_process_at_a_time),
