@@ -86,7 +86,8 @@ struct broker {
 	struct build_env env;
 	struct pool pools[POOLS_MAX];
 	int front;
-	int janitor; /* socket to the process that clears away what has ended */
+	int janitor; /* socket to the process that clears away what has ended; -1: it died */
+	int64_t janitor_ms; /* when another is tried next */
 	enum { PHASE_SETUP, PHASE_RUN } phase;
 	struct box_blocks blocks;
 	struct usual usual[BROKER_SHAPES]; /* the last one asked for first */

@@ -189,11 +189,23 @@ bool ends_pending(const struct broker *b)
 	return false;
 }
 
+/* One that died, and that could not be started again at once. */
+static void replace_janitor(struct broker *b, int64_t now)
+{
+	struct fail f = { 0 };
+
+	if (b->janitor >= 0 || now < b->janitor_ms)
+		return;
+	b->janitor_ms = now + CHECK_EVERY_MS;
+	(void)janitor_start(b, &f);
+}
+
 /* Called in every round, of which there are many: each job is looked at now and then only. */
 void ends_check(struct broker *b)
 {
 	int64_t now = broker_now_ms();
 
+	replace_janitor(b, now);
 	for (struct job *j = b->jobs; j; j = j->next) {
 		if (j->kind != JOB_END || now < (j->rest_ms ? j->rest_ms : j->check_ms))
 			continue;
@@ -231,7 +243,6 @@ void ends_janitor_event(struct broker *b)
 {
 	struct janitor_job c;
 	ssize_t n = recv(b->janitor, &c, sizeof(c), MSG_DONTWAIT);
-	struct fail f = { 0 };
 	struct job *j;
 
 	if (n == sizeof(c)) {
@@ -242,11 +253,9 @@ void ends_janitor_event(struct broker *b)
 	}
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	/* It died: start another and give it everything again. */
+	/* It died: another one is given everything again. */
 	close_p(&b->janitor);
 	b->janitor = -1;
-	if (janitor_start(b, &f) < 0)
-		return;
 	for (j = b->jobs; j; j = j->next)
 		if (j->kind == JOB_END)
 			j->clearing = false;

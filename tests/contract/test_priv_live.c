@@ -377,6 +377,42 @@ static void an_unpacker_that_dies_leaves_nothing(void **state)
 	priv_rig_ready(&rig);
 }
 
+static bool is_broker(int pid)
+{
+	return said_by(pid, "comm", "sbx-priv");
+}
+
+static bool has_no_record(int unused)
+{
+	(void)unused;
+	return faccessat(rig.state_dirfd, "priv/boxes/sbx_dirt", F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
+}
+
+/* The janitor is killed while another cannot be started: there is one as soon as there can be. */
+static void what_ended_is_cleared_away_without_the_first_janitor(void **state)
+{
+	struct rlimit usual, none;
+	int janitor;
+
+	(void)state;
+	priv_rig_restart(&rig);
+	(void)ask(PRIV_DISK_FREE, "", 0);
+	janitor = a_child(is_broker); /* it has no other yet */
+	priv_rig_ready(&rig);
+	priv_rig_box(&rig, "sbx_dirt");
+	assert_true(janitor > 0);
+	assert_int_equal(prlimit(rig.broker, RLIMIT_NOFILE, NULL, &usual), 0);
+	none = (struct rlimit){ 3, usual.rlim_max };
+	assert_int_equal(prlimit(rig.broker, RLIMIT_NOFILE, &none, NULL), 0);
+	assert_int_equal(kill(janitor, SIGKILL), 0);
+	bool gone = within(patience_ms(30000), is_gone, janitor);
+	(void)ask(PRIV_DISK_FREE, "", 0); /* it has looked */
+	assert_int_equal(prlimit(rig.broker, RLIMIT_NOFILE, &usual, NULL), 0);
+	assert_true(gone);
+	assert_int_equal(ask(PRIV_DESTROY, "sbx_dirt", 0), 0);
+	assert_true(within(patience_ms(30000), has_no_record, 0));
+}
+
 static const uint32_t questions[] = { PRIV_ALIVE, PRIV_METER, PRIV_FREEZE, PRIV_SNAPSHOT,
 	PRIV_EGRESS_ADD, PRIV_USAGE, PRIV_CREATE };
 
@@ -666,6 +702,7 @@ int main(void)
 		ROW(an_import_ends_with_its_broker),
 		ROW(what_is_dropped_half_unpacked_is_gone),
 		ROW(an_unpacker_that_dies_leaves_nothing),
+		ROW(what_ended_is_cleared_away_without_the_first_janitor),
 		ROW(questions_about_one_that_is_ending),
 		ROW(one_number_is_a_layer_once),
 		ROW(one_egress_process_at_a_time),
