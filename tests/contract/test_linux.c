@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The guest contract on the linux backend with a real broker, and what is special about it: nothing
  * stays behind, whatever fails or is killed. Skipped with a reason when not root. */
+#include "tests/support/descriptors.h"
 #include "tests/support/linux_rig.h"
 #include "tests/support/patience.h"
 #include "tests/support/test.h"
@@ -507,6 +508,23 @@ static void sandboxes_outlive_the_broker(void **state)
 	assert_true(linux_rig_wait_clean(&rig, &before, 10000));
 }
 
+/* Whoever asks it whether one is there learns that it cannot say. (It may have got one back meanwhile.) */
+static void a_broker_without_descriptors_says_of_nobody_that_he_is_gone(void **state)
+{
+	struct box *b = box_new(&rig.rig);
+	struct rlimit usual = descriptors_leave(rig.broker, 0);
+	struct err e = ERR_NULL;
+	int alive;
+
+	(void)state;
+	alive = linux_backend.alive(rig.rig.backend, b->id, b->generation, NULL, &e);
+	descriptors_restore(rig.broker, &usual);
+	assert_true(alive == 1 || (alive == -1 && e.code == ERR_UNAVAILABLE));
+	assert_int_equal(linux_backend.alive(rig.rig.backend, b->id, b->generation, NULL, NULL), 1);
+	assert_int_equal(linux_backend.alive(rig.rig.backend, b->id, b->generation + 1, NULL, NULL), 0);
+	box_free(b);
+}
+
 /* The group that the shim of a sandbox makes groups in, below a mount of cgroup2. */
 static bool guest_group(struct box *b, const char *mount, char *buf, size_t size)
 {
@@ -623,6 +641,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(many_threads_make_and_end_sandboxes_at_once),
 	cmocka_unit_test(fifty_sandboxes_live_at_once),
 	cmocka_unit_test(an_idle_sandbox_is_small),
+	cmocka_unit_test(a_broker_without_descriptors_says_of_nobody_that_he_is_gone),
 	cmocka_unit_test(sandboxes_outlive_the_broker),
 	cmocka_unit_test(a_sandbox_has_one_level_of_control_groups),
 	cmocka_unit_test(a_broker_killed_in_the_middle_leaves_nothing),

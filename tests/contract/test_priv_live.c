@@ -5,6 +5,7 @@
 #include "tests/support/priv_rig.h"
 
 #include "common/sys/fd.h"
+#include "tests/support/descriptors.h"
 #include "tests/support/guest_rig.h"
 #include "tests/support/test.h"
 
@@ -125,38 +126,15 @@ static void a_create_that_is_ended_at_once(void **state)
 	}
 }
 
-/* The lowest number that the broker has no descriptor of. */
-static rlim_t next_descriptor(void)
-{
-	char path[64];
-
-	for (rlim_t n = 0;; n++) {
-		snprintf(path, sizeof(path), "/proc/%d/fd/%d", rig.broker, (int)n);
-		if (faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
-			return n;
-	}
-}
-
-/* Leaves the broker that many beside those it has; what it had. */
-static struct rlimit leave_descriptors(rlim_t n)
-{
-	struct rlimit usual, few;
-
-	assert_int_equal(prlimit(rig.broker, RLIMIT_NOFILE, NULL, &usual), 0);
-	few = (struct rlimit){ next_descriptor() + n, usual.rlim_max };
-	assert_int_equal(prlimit(rig.broker, RLIMIT_NOFILE, &few, NULL), 0);
-	return usual;
-}
-
 /* What cannot be looked at just now is not gone. (Should it get some back meanwhile, it may answer as ever.) */
 static void a_broker_without_descriptors_takes_nobody_for_gone(void **state)
 {
 	(void)state;
 	priv_rig_box(&rig, "sbx_short");
-	struct rlimit usual = leave_descriptors(0);
+	struct rlimit usual = descriptors_leave(rig.broker, 0);
 	int alive = ask(PRIV_ALIVE, "sbx_short", 0), meter = ask(PRIV_METER, "sbx_short", 0);
 	int destroyed = ask(PRIV_DESTROY, "sbx_short", 0);
-	assert_int_equal(prlimit(rig.broker, RLIMIT_NOFILE, &usual, NULL), 0);
+	descriptors_restore(rig.broker, &usual);
 	assert_true(alive == 0 || alive == EMFILE);
 	assert_true(meter == 0 || meter == EMFILE);
 	assert_true(destroyed == 0 || destroyed == EMFILE);
@@ -171,10 +149,10 @@ static void a_sweep_without_descriptors_ends_nobody(void **state)
 	priv_rig_restart(&rig); /* nothing was made while there were none */
 	priv_rig_ready(&rig);
 	priv_rig_box(&rig, "sbx_kept");
-	struct rlimit usual = leave_descriptors(1);
+	struct rlimit usual = descriptors_leave(rig.broker, 1);
 	assert_int_equal(ask(PRIV_KEEP, "sbx_kept", 0), 0);
 	(void)ask(PRIV_SWEEP, "", 0);
-	assert_int_equal(prlimit(rig.broker, RLIMIT_NOFILE, &usual, NULL), 0);
+	descriptors_restore(rig.broker, &usual);
 	for (int i = 0; i < 300; i++) { /* what it had no descriptor to end, it ends when it has one */
 		struct timespec pause = { .tv_nsec = 10000000 };
 		assert_int_equal(ask(PRIV_ALIVE, "sbx_kept", 0), 0);

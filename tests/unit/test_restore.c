@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* What a start, and the cleaning up after an end, make of what they cannot look at, on a backend that only counts. */
+#include "tests/support/descriptors.h"
 #include "tests/support/double.h"
 
 #include "sandboxd/core/proc.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #define ROOM 64 /* more descriptors than a start needs */
@@ -25,20 +23,6 @@ static int teardown(void **state)
 	(void)state;
 	double_close(&rig);
 	return 0;
-}
-
-/* Leaves the process that many descriptors beside those it has; what it had. */
-static struct rlimit leave_descriptors(int n)
-{
-	int lowest = dup(STDOUT_FILENO);
-	struct rlimit usual, few;
-
-	assert_true(lowest >= 0);
-	close(lowest);
-	assert_int_equal(getrlimit(RLIMIT_NOFILE, &usual), 0);
-	few = (struct rlimit){ (rlim_t)(lowest + n), usual.rlim_max };
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-	return usual;
 }
 
 static bool stays(void *arg)
@@ -76,11 +60,11 @@ static void a_start_without_descriptors_ends_nobody(void **state)
 	sandbox_unref(s);
 	sandbox_unref(ended);
 	double_stop(&rig, true);
-	for (int n = 0; n < ROOM && !started; n++) {
-		struct rlimit usual = leave_descriptors(n);
+	for (rlim_t n = 0; n < ROOM && !started; n++) {
+		struct rlimit usual = descriptors_leave(getpid(), n);
 
 		started = double_try(&rig);
-		assert_int_equal(setrlimit(RLIMIT_NOFILE, &usual), 0);
+		descriptors_restore(getpid(), &usual);
 	}
 	assert_true(started);
 	assert_int_equal(sandbox_find(rig.core, id, &s, NULL), 0);
@@ -101,9 +85,9 @@ static void a_folder_that_cannot_be_opened_is_not_empty(void **state)
 
 	(void)state;
 	run_true(s);
-	usual = leave_descriptors(0);
+	usual = descriptors_leave(getpid(), 0);
 	kept = sandbox_clean_run_dir(s, false);
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &usual), 0);
+	descriptors_restore(getpid(), &usual);
 	assert_true(kept);
 	assert_true(sandbox_clean_run_dir(s, false)); /* the spool */
 	assert_false(sandbox_clean_run_dir(s, true));
