@@ -219,14 +219,14 @@ static int shake_hands(struct take *t, struct sbx *s, const struct offer *o, str
 #define PUMP_ROOM 65536
 
 /* The copying thread's state: `near` is our end of the caller's socket pair. What the wire does not
- * take at once waits in `out`, and nothing more is read from the caller meanwhile; the other
- * direction goes on. */
+ * take at once waits in `out`, and nothing more is read from the caller meanwhile; what the caller
+ * does not take waits in `in`, in the same way. The other direction goes on. */
 struct pump {
 	CURL *easy;
 	curl_socket_t wire;
 	int near;
 	bool near_open, wire_open; /* may still be read */
-	size_t out_len, out_at;
+	size_t out_len, out_at, in_len, in_at;
 	char out[PUMP_ROOM], in[PUMP_ROOM];
 };
 
@@ -258,56 +258,86 @@ static bool flush_out(struct pump *p)
 	return true;
 }
 
-/* Wire to caller, until the wire has nothing more for now. False: this connection is done. */
+/* As much of `in` as the caller takes now. False: he has gone. */
+static bool flush_in(struct pump *p)
+{
+	while (p->in_at < p->in_len) {
+		ssize_t n = send(p->near, p->in + p->in_at, p->in_len - p->in_at, MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return errno == EAGAIN;
+		p->in_at += (size_t)n;
+	}
+	p->in_at = p->in_len = 0;
+	return true;
+}
+
+/* Wire to caller, until the wire has nothing more or the caller takes no more for now. False: this
+ * connection is done. */
 static bool pump_in(struct pump *p)
 {
-	for (;;) {
-		size_t n = 0;
-		CURLcode rc = K->easy_recv(p->easy, p->in, sizeof(p->in), &n);
+	while (flush_in(p)) {
+		CURLcode rc;
+		if (p->in_len)
+			return true;
+		rc = K->easy_recv(p->easy, p->in, sizeof(p->in), &p->in_len);
+		if (rc != CURLE_OK)
+			p->in_len = 0;
 		if (rc == CURLE_AGAIN)
 			return true;
 		if (rc != CURLE_OK)
 			return false;
-		if (n == 0) {
+		if (p->in_len == 0) {
 			p->wire_open = false;
 			shutdown(p->near, SHUT_WR);
 			return true;
 		}
-		if (fd_send_full(p->near, p->in, n, -1) < 0)
-			return false;
 	}
+	return false;
+}
+
+/* The wire takes no more; what came by it the caller still gets. */
+static bool wire_broke(struct pump *p)
+{
+	p->out_len = p->out_at = 0;
+	p->near_open = p->wire_open = false;
+	return p->in_len > 0;
 }
 
 static bool pump_out(struct pump *p)
 {
-	ssize_t n = recv(p->near, p->out, sizeof(p->out), 0);
+	ssize_t n = recv(p->near, p->out, sizeof(p->out), MSG_DONTWAIT);
 
 	if (n < 0)
-		return errno == EINTR;
+		return errno == EINTR || errno == EAGAIN;
 	if (n == 0) {
 		p->near_open = false;
 		end_writing(p);
 		return true;
 	}
 	p->out_len = (size_t)n;
-	return flush_out(p);
+	return flush_out(p) || wire_broke(p);
 }
 
 static bool pump_once(struct pump *p)
 {
-	short to_wire = p->out_len ? POLLOUT : 0, from_wire = p->wire_open ? POLLIN : 0;
+	short to_wire = p->out_len ? POLLOUT : 0, from_wire = p->wire_open && !p->in_len ? POLLIN : 0;
+	short to_near = p->in_len ? POLLOUT : 0, from_near = p->near_open && !p->out_len ? POLLIN : 0;
 	struct pollfd f[2] = {
 		{ to_wire || from_wire ? p->wire : -1, to_wire | from_wire, 0 },
-		{ p->out_len ? -1 : p->near, p->near_open ? POLLIN : 0, 0 },
+		{ p->out_len && !to_near ? -1 : p->near, to_near | from_near, 0 },
 	};
 
 	if (poll(f, 2, -1) < 0)
 		return errno == EINTR;
-	if (f[0].revents && p->wire_open && !pump_in(p))
-		return false;
+	/* What the TLS library holds is not seen by poll: who takes what waited gets that as well. */
+	if (to_near ? f[1].revents : f[0].revents && p->wire_open)
+		if (!pump_in(p))
+			return false;
 	if (p->out_len)
-		return flush_out(p);
-	if (p->near_open && f[1].revents) /* a close is met behind the last byte */
+		return flush_out(p) || wire_broke(p);
+	if (p->near_open && f[1].revents & ~POLLOUT) /* a close is met behind the last byte */
 		return pump_out(p);
 	/* The caller has closed its end altogether. */
 	return !(f[1].revents & (POLLHUP | POLLERR));
@@ -320,7 +350,7 @@ static void *pump_run(void *arg)
 	 */
 	bool go = pump_in(p);
 
-	while (go && (p->near_open || p->wire_open))
+	while (go && (p->near_open || p->wire_open || p->in_len))
 		go = pump_once(p);
 	K->easy_cleanup(p->easy);
 	close(p->near);

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /* libsbx over TLS: trust, tokens, and a stream that is taken over, half-close included. */
 #include "client/include/sbx.h"
+#include "tests/support/patience.h"
 #include "tests/support/test.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#define WAIT_MS 30000
 
 struct server {
 	int fd, port;
@@ -18,7 +23,8 @@ struct server {
 	char ca[64];
 	pthread_t thread;
 	int connections;  /* how many it serves before it ends */
-	char heard[4096]; /* the last request; read after the join */
+	char heard[4096]; /* the last request; read after the join, as is the next */
+	size_t got;       /* by two_ways */
 };
 
 static X509 *make_cert(EVP_PKEY *key)
@@ -71,6 +77,59 @@ static void echo(SSL *ssl)
 		SSL_write(ssl, "bye", 3);
 }
 
+#define MUCH (16u << 20) /* more than all buffers on the way hold */
+
+static char much_at(size_t at)
+{
+	return (char)(at * 7 + at / 256);
+}
+
+static size_t fill(char *buf, size_t size, size_t at)
+{
+	size_t n = MUCH - at < size ? MUCH - at : size;
+
+	for (size_t i = 0; i < n; i++)
+		buf[i] = much_at(at + i);
+	return n;
+}
+
+static bool is_much(const char *buf, size_t n, size_t at)
+{
+	for (size_t i = 0; i < n; i++)
+		if (buf[i] != much_at(at + i))
+			return false;
+	return at + n <= MUCH;
+}
+
+/* Much both ways, neither waiting for the other. */
+static void two_ways(struct server *s, SSL *ssl, int fd)
+{
+	static const char head[] = "HTTP/1.1 101 S\r\nConnection: Upgrade\r\nUpgrade: sbx-tunnel/1\r\n\r\n";
+	size_t sent = 0;
+	char buf[16384];
+	int n;
+
+	SSL_write(ssl, head, (int)strlen(head));
+	SSL_set_mode(ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+	while (s->got < MUCH || sent < MUCH) {
+		struct pollfd f = { .fd = fd, .events = (s->got < MUCH ? POLLIN : 0) | (sent < MUCH ? POLLOUT : 0) };
+
+		if (poll(&f, 1, patience_ms(WAIT_MS)) <= 0)
+			return;
+		while ((n = SSL_read(ssl, buf, sizeof(buf))) > 0 && is_much(buf, (size_t)n, s->got))
+			s->got += (size_t)n;
+		if (n > 0 || SSL_get_error(ssl, n) != SSL_ERROR_WANT_READ)
+			return;
+		if (sent == MUCH)
+			continue;
+		n = SSL_write(ssl, buf, (int)fill(buf, sizeof(buf), sent));
+		if (n <= 0 && SSL_get_error(ssl, n) != SSL_ERROR_WANT_WRITE)
+			return;
+		sent += n > 0 ? (size_t)n : 0;
+	}
+}
+
 static void *serve(void *arg)
 {
 	struct server *s = arg;
@@ -81,7 +140,9 @@ static void *serve(void *arg)
 		SSL *ssl = SSL_new(s->ctx);
 		SSL_set_fd(ssl, fd);
 		if (SSL_accept(ssl) == 1 && read_request(ssl, s->heard, sizeof(s->heard))) {
-			if (strstr(s->heard, "Upgrade: sbx-tunnel/1"))
+			if (strstr(s->heard, "GET /much"))
+				two_ways(s, ssl, fd);
+			else if (strstr(s->heard, "Upgrade: sbx-tunnel/1"))
 				echo(ssl);
 			else
 				SSL_write(ssl, ok, (int)strlen(ok));
@@ -222,12 +283,45 @@ static void a_stream_over_tls_carries_bytes_and_half_closes(void **state)
 	free(in);
 }
 
+static void both_ways_of_a_stream_over_tls_go_on_by_themselves(void **state)
+{
+	const int wait = patience_ms(WAIT_MS);
+	const struct timeval tv = { .tv_sec = wait / 1000 };
+	char buf[16384];
+	struct sbx_error e;
+	struct server s;
+	struct sbx *c;
+	int fd;
+
+	(void)state;
+	server_start(&s, 1);
+	c = open_at(&s, true);
+	assert_int_equal(sbx_upgrade(c, "/much", "sbx-tunnel/1", false, &fd, &e), 0);
+	sbx_close(c);
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv)), 0);
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)), 0);
+	for (size_t at = 0, n; at < MUCH; at += n) { /* and reads nothing meanwhile */
+		n = fill(buf, sizeof(buf), at);
+		assert_int_equal(write(fd, buf, n), n);
+	}
+	for (size_t at = 0, n; at < MUCH; at += n) {
+		n = MUCH - at < sizeof(buf) ? MUCH - at : sizeof(buf);
+		read_all(fd, buf, n);
+		assert_true(is_much(buf, n, at));
+	}
+	server_join(&s);
+	assert_int_equal(s.got, MUCH);
+	assert_int_equal(read(fd, buf, 1), 0);
+	close(fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_trusted_server_gets_the_token),
 		cmocka_unit_test(an_unknown_certificate_gets_nothing),
 		cmocka_unit_test(a_stream_over_tls_carries_bytes_and_half_closes),
+		cmocka_unit_test(both_ways_of_a_stream_over_tls_go_on_by_themselves),
 	};
 
 	return run_table(tests);
