@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 _Static_assert(DROP_OWN_ID == BOX_SHIM_BASE - 1, "the id right below those of the shims");
+_Static_assert(DROP_CELLS_ID >= BOX_EGRESS_BASE + BOX_BLOCKS, "and above those of the egress processes");
 
 static int parse_id(const char *s, uid_t *ret)
 {

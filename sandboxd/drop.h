@@ -4,11 +4,13 @@
 #define SANDBOXD_DROP_H
 
 #include "common/base/err.h"
+#include "sandboxd/pull/pull.h"
 
 #include <stdbool.h>
 #include <sys/types.h>
 
-#define DROP_OWN_ID 1878982655u /* below all ids that sandboxes and shims use */
+#define DROP_OWN_ID   1878982655u /* below all ids that sandboxes and shims use */
+#define DROP_CELLS_ID (DROP_OWN_ID - PULL_CELLS) /* and those of the cells in which images are fetched */
 
 /* The user to become: a name, a number, or NULL for the user `sandboxd` and, where there is none,
  * DROP_OWN_ID. */

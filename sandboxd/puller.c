@@ -4,6 +4,7 @@
 #include "common/base/log.h"
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
+#include "sandboxd/drop.h"
 #include "sandboxd/helper.h"
 #include "sandboxd/pull/pull.h"
 
@@ -33,8 +34,8 @@ static bool is_ready(int fd)
 static int start(const struct puller_conf *conf, const char *program)
 {
 	static char *const env[] = { (char *)(uintptr_t) "PATH=/usr/bin:/bin", NULL };
-	char uid[16], gid[16], stall[16];
-	const char *argv[] = { "sbx-pull", uid, gid, conf->state_dir, stall,
+	char uid[16], gid[16], cells[16], stall[16];
+	const char *argv[] = { "sbx-pull", uid, gid, cells, conf->state_dir, stall,
 		conf->allow_private ? "p" : "-", NULL };
 	const struct helper h = {
 		.program = program, .argv = argv, .env = env, .state_dirfd = conf->state_dirfd
@@ -44,6 +45,7 @@ static int start(const struct puller_conf *conf, const char *program)
 
 	snprintf(uid, sizeof(uid), "%u", conf->uid);
 	snprintf(gid, sizeof(gid), "%u", conf->gid);
+	snprintf(cells, sizeof(cells), "%u", DROP_CELLS_ID);
 	snprintf(stall, sizeof(stall), "%d", conf->stall_secs);
 	pid = helper_start(&h, &sock);
 	if (pid < 0)

@@ -25,9 +25,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SOCK      3                 /* the cell's end */
+enum { SOCK = 3, LENT, FDS }; /* what a cell begins with: its end, and its part of the file system */
 #define DISK_MAX  ((rlim_t)66 << 30) /* a file of an image, and what is around it */
-#define TASKS_MAX 16384             /* of the front's user, all of its programs together */
+#define TASKS_MAX 1024              /* of a cell's user */
+#define TASKS_ALL 16384             /* of the front's, all of its programs together, where it is that */
 #define FILES_MAX 1024
 #define SIGNALS_MAX 256 /* waiting ones, counted like the tasks */
 
@@ -44,11 +45,19 @@ struct cell_ans {
 
 /* --- the tool -------------------------------------------------------------------------------- */
 
-static void limit(int what, rlim_t max)
-{
-	const struct rlimit l = { max, max };
+static rlim_t tasks_max; /* of this cell */
 
-	(void)setrlimit(what, &l);
+/* Both limits, but never above what there is: that nobody without rights may. */
+static int limit(int what, rlim_t max)
+{
+	struct rlimit l;
+
+	if (getrlimit(what, &l) < 0)
+		return -1;
+	if (l.rlim_max > max)
+		l.rlim_max = max;
+	l.rlim_cur = l.rlim_max;
+	return setrlimit(what, &l);
 }
 
 /* When memory runs out, it is what goes first. The file is one's own only for who may be traced, which the program
@@ -72,11 +81,10 @@ static void child(const struct tool *t, int err, int out)
 		_exit(126);
 	close_range(3, ~0u, 0);
 	first_to_go();
-	limit(RLIMIT_CORE, CORE_NEVER);
-	limit(RLIMIT_NPROC, TASKS_MAX);
-	limit(RLIMIT_NOFILE, FILES_MAX);
-	limit(RLIMIT_SIGPENDING, SIGNALS_MAX);
-	limit(RLIMIT_FSIZE, out >= 0 ? PULL_MANIFEST_MAX + 1 : DISK_MAX);
+	if (limit(RLIMIT_CORE, CORE_NEVER) < 0 || limit(RLIMIT_NPROC, tasks_max) < 0 ||
+		limit(RLIMIT_NOFILE, FILES_MAX) < 0 || limit(RLIMIT_SIGPENDING, SIGNALS_MAX) < 0 ||
+		limit(RLIMIT_FSIZE, out >= 0 ? PULL_MANIFEST_MAX + 1 : DISK_MAX) < 0)
+		_exit(126);
 	if (tool_filter() < 0)
 		_exit(126);
 	execve(PULL_TOOL, (char *const *)(uintptr_t)t->argv, (char *const *)(uintptr_t)t->env);
@@ -215,28 +223,37 @@ static int fail(const char *what)
 	return 1;
 }
 
-static int live(int num, uid_t uid, gid_t gid, int sock)
+static int place_fds(int sock, int lent)
+{
+	int from[FDS] = { [SOCK] = fcntl(sock, F_DUPFD, FDS), [LENT] = fcntl(lent, F_DUPFD, FDS) };
+
+	for (int i = SOCK; i < FDS; i++)
+		if (from[i] < 0 || dup3(from[i], i, O_CLOEXEC) < 0)
+			return -1;
+	return close_range(FDS, ~0u, 0);
+}
+
+static int live(const struct cell_user *u, int sock, int lent)
 {
 	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
 	const struct cell_ans ready = { .err = 0 };
-	char lent[64];
 	const char *what;
 	int listener;
 
-	snprintf(lent, sizeof(lent), PULL_ROOT "/" PULL_LENT, num);
-	if ((sock != SOCK && dup2(sock, SOCK) < 0) || fcntl(SOCK, F_SETFD, FD_CLOEXEC) < 0)
-		return fail("take the socket");
-	close_range(SOCK + 1, ~0u, 0);
+	if (place_fds(sock, lent) < 0)
+		return fail("place descriptors");
 	signal(SIGPIPE, SIG_IGN);
 	if (loopback_up() < 0)
 		return fail("make a network");
 	open_ports();
-	if (cell_root(lent, &what) < 0)
+	if (cell_root(LENT, &what) < 0)
 		return fail(what);
+	close(LENT);
+	tasks_max = u->own ? TASKS_MAX : TASKS_ALL;
 	listener = listen_at(&at);
 	if (listener < 0)
 		return fail("listen for the tool");
-	if (pull_prepare_drop() < 0 || pull_drop(uid, gid) < 0)
+	if (pull_prepare_drop() < 0 || pull_drop(u->uid, u->gid) < 0)
 		return fail("give up rights");
 	umask(077);
 	if (say(&ready, listener) < 0)
@@ -261,7 +278,7 @@ static int hear(const struct cell *c, struct cell_ans *a, int *ret_fd)
 	return n < 0 && n != -ECONNRESET ? (int)n : -EPIPE;
 }
 
-int cell_start(int num, uid_t uid, gid_t gid, struct cell *ret, int *ret_listener)
+int cell_start(int num, const struct cell_user *u, int lent, struct cell *ret, int *ret_listener)
 {
 	const struct clone_args args = { .flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC |
 						  CLONE_NEWNET,
@@ -274,7 +291,7 @@ int cell_start(int num, uid_t uid, gid_t gid, struct cell *ret, int *ret_listene
 		return -1;
 	pid = syscall(SYS_clone3, &args, sizeof(args));
 	if (pid == 0)
-		_exit(live(num, uid, gid, pair[1]));
+		_exit(live(u, pair[1], lent));
 	close(pair[1]);
 	*ret = (struct cell){ .num = num, .sock = pair[0], .dirfd = -1 };
 	r = pid < 0 ? -errno : hear(ret, &a, ret_listener);

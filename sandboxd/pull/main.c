@@ -33,6 +33,7 @@
 struct args {
 	uid_t uid;
 	gid_t gid;
+	uid_t cells; /* the first of PULL_CELLS */
 	const char *state;
 };
 
@@ -44,7 +45,7 @@ static int fail(const char *what)
 
 static int usage(void)
 {
-	fprintf(stderr, "usage: sbx-pull UID GID STATE_DIR STALL_SECS p|-\n"
+	fprintf(stderr, "usage: sbx-pull UID GID CELLS_UID STATE_DIR STALL_SECS p|-\n"
 			"sbx-pull is started by sandboxd; it is not run by hand.\n");
 	return 2;
 }
@@ -59,16 +60,18 @@ static bool number(const char *s, unsigned long *ret)
 
 static int parse(int argc, char **argv, struct args *a, struct pull_conf *conf)
 {
-	unsigned long uid, gid, stall;
+	unsigned long uid, gid, cells, stall;
 
-	if (argc != 6 || !number(argv[1], &uid) || !number(argv[2], &gid) ||
-		!number(argv[4], &stall) || uid == 0 || gid == 0 || stall == 0 || stall > PULL_STALL_MAX)
+	if (argc != 7 || !number(argv[1], &uid) || !number(argv[2], &gid) || !number(argv[3], &cells) ||
+		!number(argv[5], &stall) || uid == 0 || gid == 0 || cells == 0 || stall == 0 ||
+		stall > PULL_STALL_MAX)
 		return -1;
 	a->uid = (uid_t)uid;
 	a->gid = (gid_t)gid;
-	a->state = argv[3];
+	a->cells = (uid_t)cells;
+	a->state = argv[4];
 	conf->stall_secs = (int)stall;
-	conf->allow_private = strcmp(argv[5], "p") == 0;
+	conf->allow_private = strcmp(argv[6], "p") == 0;
 	return 0;
 }
 
@@ -175,10 +178,19 @@ int pull_drop(uid_t uid, gid_t gid)
 static int start_cells(const struct args *a, struct cell cells[PULL_CELLS], int listeners[PULL_CELLS])
 {
 	gid_t gid = a->gid == NO_GROUP ? NO_GROUP - 1 : NO_GROUP;
+	struct cell_user u = { .own = true };
+	char path[64];
 
-	for (int i = 0; i < PULL_CELLS; i++)
-		if (cell_start(i, a->uid, gid, &cells[i], &listeners[i]) < 0)
+	for (int i = 0; i < PULL_CELLS; i++) {
+		snprintf(path, sizeof(path), PULL_ROOT "/" PULL_LENT, i);
+		u = (struct cell_user){ .uid = a->cells + (uid_t)i, .gid = gid };
+		_cleanup_close_ int lent = cell_lent(path, a->uid, a->gid, &u);
+		if (lent < 0 || cell_start(i, &u, lent, &cells[i], &listeners[i]) < 0)
 			return fail("start a cell");
+	}
+	if (!u.own)
+		fprintf(stderr, "<warning> sbx-pull: the file system of the state directory cannot shift ids: "
+				"the tool runs as the server's user\n");
 	return 0;
 }
 

@@ -5,6 +5,7 @@
  *   proxy.c  the only way out of the cells' networks, and the rule for addresses
  *   cell.c   a process that starts the tool, one run at a time
  *   root.c   all that a cell sees of the file system
+ *   user.c   the user that a cell has for itself
  *   filter.c the system calls of a run
  *   tool.c   the tool's command line, environment and last words
  * The tool (skopeo) talks to strangers, so a run may have come to belong to one. What it can reach is its cell:
@@ -20,7 +21,6 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#define PULL_CELLS 4           /* runs at a time */
 #define PULL_FORWARDS 2        /* ports on the host's loopback that one run may reach */
 #define PULL_ROOT  "/tmp/pull" /* main and jobs: STATE_DIR/pull; in a cell: what of it is lent to the cell */
 #define PULL_CONF  "/tmp/conf" /* in a cell: policy.json, registries.conf, empty folders; root's */
@@ -33,7 +33,13 @@ struct pull_conf {
 	int dirfd; /* pull/ */
 };
 
-/* --- cell.c, and root.c for it --------------------------------------------------------------- */
+/* --- cell.c, and root.c and user.c for it ----------------------------------------------------- */
+
+struct cell_user {
+	uid_t uid;
+	gid_t gid;
+	bool own; /* nobody else has the uid */
+};
 
 struct tool_run {
 	enum pull_op op;
@@ -46,10 +52,10 @@ struct cell {
 	int num, sock;
 	int dirfd; /* pull/.cell-NUM, where the run has no right to write */
 };
-/* As root, in a process of one thread; the cell becomes uid and gid without rights, gid not being its caller's.
- * *ret_listener: in the cell's network; connections to it say CONNECT first, and it does not block. It ends with its
- * socket, and with the caller's process namespace. 0, or -1 with errno. */
-int cell_start(int num, uid_t uid, gid_t gid, struct cell *ret, int *ret_listener);
+/* As root, in a process of one thread; the cell becomes the user without rights, whose group is not its caller's. lent:
+ * what cell_lent gave, which stays the caller's. *ret_listener: in the cell's network; connections to it say CONNECT first,
+ * and it does not block. It ends with its socket, and with the caller's process namespace. 0, or -1 with errno. */
+int cell_start(int num, const struct cell_user *u, int lent, struct cell *ret, int *ret_listener);
 /* The rest is for whoever has the cell to himself. -errno; -EPIPE: the cell has ended. */
 int cell_listen(const struct cell *c, const struct sockaddr_in *at); /* a listener in its network */
 int cell_run(const struct cell *c, const struct tool_run *r, int err, int out); /* out -1: none */
@@ -57,9 +63,12 @@ int cell_stop(const struct cell *c); /* the run ends soon, by SIGKILL */
 /* When its socket is readable: no process of the run is there any more. *ret: its wait status. */
 int cell_ended(const struct cell *c, int *ret);
 
-/* In namespaces of its own: the root as it stays; lent: PULL_ROOT/.cell-NUM of the mounts before. 0, or -1 with the
- * name of what failed and errno. */
-int cell_root(const char *lent, const char **failed);
+/* In namespaces of its own: the root as it stays, with `lent` at PULL_ROOT. 0, or -1 with the name of what failed and
+ * errno. */
+int cell_root(int lent, const char **failed);
+/* As root: the folder as a mount that is nowhere yet, in which the user has what `front` (and its group) have on the disk. Where the file
+ * system cannot shift ids the user becomes the front's instead, and is not its own. The descriptor, or -1 with errno. */
+int cell_lent(const char *path, uid_t front, gid_t group, struct cell_user *u);
 
 /* --- filter.c: on the calling process. 0, or -1 with errno ----------------------------------- */
 

@@ -3,11 +3,12 @@
  * order, matched by tag.
  *
  * sbx-pull is started as root by sandboxd before it gives up its rights:
- *   sbx-pull UID GID STATE_DIR STALL_SECS FLAGS
+ *   sbx-pull UID GID CELLS_UID STATE_DIR STALL_SECS FLAGS
  *     fd 3  SOCK_SEQPACKET socketpair to the front; sbx-pull ends when the other side closes
  *     fd 4  the state directory
  *   FLAGS: "p" when registries may have private addresses, else "-"
- * It becomes UID, sends an answer with tag 0 to say that it is ready, and reads the first request.
+ * It becomes UID, and each of its PULL_CELLS cells a user from CELLS_UID on; then it sends an answer with tag 0 to say
+ * that it is ready, and reads the first request.
  *
  * The work of one tag happens in STATE_DIR/pull/<tag>, which the front makes and removes. There it puts
  * auth.json when there is a login, and source.tar when an archive is to be read. sbx-pull leaves `manifest`
@@ -18,6 +19,7 @@
 #include <stdint.h>
 
 #define PULL_MAGIC    0x50554c31u
+#define PULL_CELLS    4 /* runs of the tool at a time */
 #define PULL_FD_FRONT 3
 #define PULL_FD_STATE 4
 #define PULL_REF_MAX  512

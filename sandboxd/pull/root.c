@@ -56,13 +56,13 @@ static const struct {
 				      "short-name-mode = \"enforcing\"\n" },
 };
 
-static int attach(const char *from, const char *to, unsigned how, uint64_t attr)
+static int attach(const char *from, const char *to, uint64_t attr)
 {
 	_cleanup_close_ int fd = open_tree(
-		AT_FDCWD, from, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW | how);
+		AT_FDCWD, from, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW | AT_RECURSIVE);
 	struct mount_attr a = { .attr_set = attr };
 
-	if (fd < 0 || mount_setattr(fd, "", AT_EMPTY_PATH | how, &a, sizeof(a)) < 0)
+	if (fd < 0 || mount_setattr(fd, "", AT_EMPTY_PATH | AT_RECURSIVE, &a, sizeof(a)) < 0)
 		return -1;
 	return move_mount(fd, "", AT_FDCWD, to, MOVE_MOUNT_F_EMPTY_PATH);
 }
@@ -110,10 +110,10 @@ static int show(const char *path, uint64_t attr)
 		return link_like(path, path + 1);
 	if (S_ISDIR(st.st_mode) ? mkdir(path + 1, 0755) < 0 : file(path + 1, "") < 0)
 		return -1;
-	return attach(path, path + 1, AT_RECURSIVE, attr);
+	return attach(path, path + 1, attr);
 }
 
-static int fill(const char *lent, const char **failed)
+static int fill(int lent, const char **failed)
 {
 	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++)
 		if (mkdir(*failed = folders[i], 0755) < 0)
@@ -127,11 +127,11 @@ static int fill(const char *lent, const char **failed)
 	*failed = "proc";
 	if (mount("none", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
 		return -1;
-	*failed = lent;
-	return attach(lent, "tmp/pull", 0, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+	*failed = "what the cell is lent";
+	return move_mount(lent, "", AT_FDCWD, "tmp/pull", MOVE_MOUNT_F_EMPTY_PATH);
 }
 
-int cell_root(const char *lent, const char **failed)
+int cell_root(int lent, const char **failed)
 {
 	struct mount_attr a = { .attr_set = KEPT | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC };
 

@@ -7,6 +7,25 @@ load tool
 	is "$(lie reach)" 'it could not be fetched (got nothing)'
 }
 
+@test "each run has a user for itself, who is not the front's" {
+	local i p
+	for i in 1 2 3 4; do
+		post /v1/images "{\"image\": \"registry.test/lie-stays:$i\"}" >/dev/null
+	done
+	await 30 eval '[ $(runs_of stays | wc -l) = 4 ]'
+	for p in $(runs_of stays); do
+		awk '/^Uid:/{print $2, $3, $4, $5}' "/proc/$p/status"
+	done | tr ' ' '\n' | sort -u >"$D/users"
+	kill $(runs_of stays)
+	await 30 eval '! api /v1/images | grep -q installing'
+	for i in 1 2 3 4; do
+		api -X DELETE "/v1/images?image=registry.test/lie-stays:$i" >/dev/null
+	done
+	is "$(wc -l <"$D/users")" 4
+	! grep -qxE "0|$(stat -c %u "$D/state")" "$D/users"
+	await 30 nothing_fetched
+}
+
 @test "folders that a run has closed are removed, and the cells serve the next runs" {
 	local i before said
 	before=$(fds)
@@ -45,21 +64,22 @@ load tool
 
 # The last one: no image can be fetched any more afterwards.
 @test "a cell that dies costs its run alone; when all have, it is said what to do" {
-	local i cell
+	local i cell said
 	asked stays
 	await 30 eval '[ -n "$(run_of stays)" ]'
 	cell=$(awk '/^PPid:/{print $2}' "/proc/$(run_of stays)/status")
-	kill -9 "$cell"
+	end_cell "$cell"
 	await 30 over stays
 	[[ $(image stays | jq -r .error) == *'another try may go well'* ]]
 	remove stays
 	for i in 1 2; do # nobody is in these: nobody hears of it
-		kill -9 "$(cells | head -n1)"
+		end_cell "$(cells | head -n1)"
 		is "$(lie reach)" 'it could not be fetched (got nothing)'
 	done
 	grep -q 'warning.*sbx-pull.*1 of 4 are left' "$D/log"
-	kill -9 "$(cells | head -n1)"
-	[[ $(lie reach) == *'once the server is started again'* ]]
+	end_cell "$(cells | head -n1)"
+	said=$(lie reach)
+	[[ $said == *'once the server is started again'* ]] || { echo "$said"; return 1; }
 	await 30 nothing_fetched
 	server_stop
 	server u

@@ -46,9 +46,14 @@ desk() { # the process that looks after the cells
 	done
 }
 cells() { pgrep -x sbx-pull -P "$(desk)" -r S; }
+end_cell() { # PID: until it holds nothing any more
+	kill -9 "$1"
+	await 30 eval "[ ! -e /proc/$1 ]"
+}
 fds() { # of the desk and its cells
 	local p n=0
 	for p in $(desk) $(cells); do n=$((n + $(ls "/proc/$p/fd" | wc -l))); done
 	echo $n
 }
-run_of() { pgrep -u "$(stat -c %u "$D/state")" -f "python3 .*lie-$1:" | head -n1; }
+runs_of() { pgrep -P "$(cells | paste -sd,)" -f "python3 .*lie-$1:"; }
+run_of() { runs_of "$1" | head -n1; }

@@ -7,7 +7,7 @@ import array, hashlib, json, os, platform, socket, struct, sys, time
 MAGIC = 0x50554C31
 REQ = struct.Struct("<IIII512s")
 ANS = struct.Struct("<IIiI256s")
-uid, gid, state = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+uid, gid, state = int(sys.argv[1]), int(sys.argv[2]), sys.argv[4]
 front = socket.socket(fileno=3)
 if os.fork():
     os._exit(0)  # the server waits for it, as for the real one
