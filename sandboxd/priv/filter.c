@@ -28,6 +28,9 @@
 #define FILTER_USED 1
 #endif
 #define CALLS_MAX 1024
+#ifndef MADV_SOFT_OFFLINE
+#define MADV_SOFT_OFFLINE 101
+#endif
 #ifndef F_SETDELEG
 #define F_SETDELEG (1024 + 16)
 #endif
@@ -123,7 +126,10 @@ static void rule_ioctl(struct filter *p)
 	/* Among these flags is compression, which the kernel does in threads that no limit counts (pool.c). */
 	answer_if(p, BPF_JEQ, FS_IOC_SETFLAGS, ERRNO(EOPNOTSUPP));
 	/* What any file system answers, or the kernel for all of them; the rest of these families is code of the one
-	 * that the host's disk has, which a volume would lead to. */
+	 * that the host's disk has, which a volume would lead to. One says whose quota a file counts for, which the
+	 * kernel lets nobody in a guest's user namespace change, but a jail is in none. */
+	if (p->kind == FILTER_JAIL)
+		answer_if(p, BPF_JEQ, FS_IOC_FSSETXATTR, ERRNO(EPERM));
 	for (size_t i = 0; i < ARRAY_LEN(of_files); i++)
 		answer_if(p, BPF_JEQ, of_files[i], SECCOMP_RET_ALLOW);
 	put(p, BPF_ALU | BPF_AND | BPF_K, 0xff00, 0, 0);
@@ -188,6 +194,16 @@ static void rule_memfd(struct filter *p)
 	answer(p, SECCOMP_RET_ALLOW);
 }
 
+/* A page that is taken away from the whole host, for good. Who may administrate may have that done, and the copier of
+ * snapshots may, for another reason. */
+static void rule_madvise(struct filter *p)
+{
+	load_arg(p, 2);
+	answer_if(p, BPF_JEQ, MADV_HWPOISON, ERRNO(EPERM));
+	answer_if(p, BPF_JEQ, MADV_SOFT_OFFLINE, ERRNO(EPERM));
+	answer(p, SECCOMP_RET_ALLOW);
+}
+
 /* The limit of core files stays what it is (common/sys/core.h). Programs lower it to protect their
  * secrets and end when they cannot, so they hear that it was done: there are no core files. */
 static void rule_setrlimit(struct filter *p)
@@ -215,7 +231,7 @@ static const struct {
 	void (*emit)(struct filter *p);
 } rules[] = { { "clone", rule_clone }, { "unshare", rule_unshare }, { "ioctl", rule_ioctl },
 	{ "socket", rule_socket }, { "socketpair", rule_socket }, { "mmap", rule_mmap },
-	{ "memfd_create", rule_memfd }, { "setrlimit", rule_setrlimit },
+	{ "madvise", rule_madvise }, { "memfd_create", rule_memfd }, { "setrlimit", rule_setrlimit },
 	{ "prlimit64", rule_prlimit }, { "prctl", rule_prctl },
 	{ "fcntl", rule_fcntl } };
 

@@ -6,10 +6,16 @@
 #ifndef SANDBOXD_PRIV_JAIL_H
 #define SANDBOXD_PRIV_JAIL_H
 
+#include "sandboxd/priv/drop.h"
 #include "sandboxd/priv/filter.h"
 
 #include <sys/resource.h>
 #include <sys/types.h>
+
+/* What the copier of snapshots keeps: owners and modes, and SYS_ADMIN for the overlay's own attributes. Its filter
+ * refuses every other use of that. */
+#define JAIL_COPIER                                                                                                  \
+	(CAP(CHOWN) | CAP(DAC_OVERRIDE) | CAP(DAC_READ_SEARCH) | CAP(FOWNER) | CAP(FSETID) | CAP(SYS_ADMIN) | CAP(SETFCAP))
 
 struct jail_limit {
 	int what;

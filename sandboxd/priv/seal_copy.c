@@ -340,10 +340,7 @@ static int give_up_rights(const struct filter *filter, struct fail *f)
 	static const struct jail_limit limits[] = { { RLIMIT_AS, MEMORY_MAX }, { RLIMIT_CORE, CORE_NEVER },
 		{ RLIMIT_NPROC, 0 } };
 
-	/* SYS_ADMIN for the overlay's own attributes, while the filter refuses every other use of it */
-	return jail_drop(CAP(CHOWN) | CAP(DAC_OVERRIDE) | CAP(DAC_READ_SEARCH) | CAP(FOWNER) |
-				    CAP(FSETID) | CAP(SYS_ADMIN) | CAP(SETFCAP),
-		limits, ARRAY_LEN(limits), filter, f);
+	return jail_drop(JAIL_COPIER, limits, ARRAY_LEN(limits), filter, f);
 }
 
 static void use_all_descriptors(void)

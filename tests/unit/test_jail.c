@@ -5,13 +5,17 @@
 #include "tests/support/test.h"
 
 #include <errno.h>
+#include <linux/fs.h>
+#include <linux/perf_event.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/inotify.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -23,6 +27,9 @@
 #include <unistd.h>
 
 #define ROOM 8192
+#ifndef MADV_SOFT_OFFLINE
+#define MADV_SOFT_OFFLINE 101
+#endif
 
 static pid_t victim; /* root's, and no jail */
 static int list;     /* what it may write to */
@@ -44,6 +51,24 @@ static long memory(void) { return memfd_create("memory", MFD_CLOEXEC); }
 static long pages(void) { return pipe((int[2]){ 0 }); }
 static long a_longer_list(void) { return pwrite(list, "x", 1, ROOM); }
 static long a_larger_list(void) { return ftruncate(list, ROOM * 2); }
+/* By the right that the copier keeps. None of these would do anything: where nothing is, of what does not exist. */
+#define NOWHERE "/nonexistent"
+static void *const unmapped = (void *)4096;
+static long take_a_page(void) { return madvise(unmapped, 4096, MADV_SOFT_OFFLINE); }
+static long break_a_page(void) { return madvise(unmapped, 4096, MADV_HWPOISON); }
+static long mount_it(void) { return mount("none", NOWHERE, "tmpfs", 0, NULL); }
+static long unmount_it(void) { return umount2(NOWHERE, 0); }
+static long swap_off(void) { return syscall(SYS_swapoff, NOWHERE); }
+static long enter_it(void) { return setns(-1, 0); }
+static long log_it(void) { return syscall(SYS_syslog, 10, NULL, -1); }
+static long load_it(void) { return syscall(SYS_bpf, 0x7fff, NULL, 0); }
+static long count_it(void) { return syscall(SYS_perf_event_open, &(struct perf_event_attr){ .size = 1 }, 0, -1, -1, 0); }
+static long see_all(void) { return syscall(SYS_fanotify_init, ~0u, 0); }
+static long quota(void) { return syscall(SYS_quotactl, -1, NULL, 0, NULL); }
+static long handle(void) { return syscall(SYS_open_by_handle_at, -1, NULL, 0); }
+/* Of everybody's: whose quota a file counts for. */
+static long charge(void) { return ioctl(list, FS_IOC_FSSETXATTR, NULL); }
+static long charge_by_call(void) { return syscall(469 /* file_setattr */, list, "", NULL, 0, 0); }
 /* The number of a group whose first is not to be seen is 0. */
 static long our_group(void)
 {
@@ -93,6 +118,20 @@ static const struct {
 	{ "one of root's pending signals", signal_later, EPERM, 0 },
 	{ "some of root's pages in pipes", pages, EPERM, 0 },
 	{ "memory without an address", memory, EPERM, 0 },
+	{ "a page of the host's memory", take_a_page, EPERM, 0 },
+	{ "a page that breaks", break_a_page, EPERM, 0 },
+	{ "a mount", mount_it, EPERM, 0 },
+	{ "the end of one", unmount_it, EPERM, 0 },
+	{ "the host's swap", swap_off, EPERM, 0 },
+	{ "another's namespace", enter_it, EPERM, 0 },
+	{ "the kernel's log", log_it, EPERM, 0 },
+	{ "a program for the kernel", load_it, EPERM, 0 },
+	{ "a counter", count_it, EPERM, 0 },
+	{ "all that is opened", see_all, EPERM, 0 },
+	{ "quotas", quota, EPERM, 0 },
+	{ "a file by its handle", handle, EPERM, 0 },
+	{ "another's quota", charge, EPERM, 0 },
+	{ "the same by a call", charge_by_call, ENOSYS, 0 },
 	{ "memory behind its list", a_longer_list, EPERM, EPERM },
 	{ "memory for its list", a_larger_list, EPERM, EPERM },
 };
@@ -104,6 +143,7 @@ struct answer {
 
 struct plan {
 	const struct filter *filter; /* NULL: without */
+	uint64_t caps;
 };
 
 static void attempts(const void *arg, int out)
@@ -112,7 +152,7 @@ static void attempts(const void *arg, int out)
 	struct answer a = { .got = { 0 } };
 	struct fail f = { 0 };
 
-	if (p->filter && jail_drop(CAP(CHOWN), NULL, 0, p->filter, &f) < 0)
+	if (p->filter && jail_drop(p->caps, NULL, 0, p->filter, &f) < 0)
 		_exit(2);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		if (!p->filter && !rows[i].bare)
@@ -147,7 +187,7 @@ static void in_a_jail(const struct plan *p, int got[ARRAY_LEN(rows)])
 static void a_jail_reaches_nobody(void **state)
 {
 	static struct filter filter;
-	int jailed[ARRAY_LEN(rows)], bare[ARRAY_LEN(rows)];
+	int jailed[ARRAY_LEN(rows)], copier[ARRAY_LEN(rows)], bare[ARRAY_LEN(rows)];
 	struct fail f = { 0 };
 
 	(void)state;
@@ -157,13 +197,14 @@ static void a_jail_reaches_nobody(void **state)
 	list = jail_memory(ROOM);
 	assert_true(list > 0);
 	assert_int_equal(filter_compile(&filter, FILTER_JAIL, &f), 0);
-	in_a_jail(&(struct plan){ &filter }, jailed);
-	in_a_jail(&(struct plan){ NULL }, bare);
+	in_a_jail(&(struct plan){ &filter, CAP(CHOWN) }, jailed);
+	in_a_jail(&(struct plan){ &filter, JAIL_COPIER }, copier);
+	in_a_jail(&(struct plan){ NULL, 0 }, bare);
 	close(list);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-		if (jailed[i] != rows[i].jailed || bare[i] != rows[i].bare)
-			fail_msg("%s: %d and %d, not %d and %d", rows[i].name, jailed[i], bare[i], rows[i].jailed,
-				rows[i].bare);
+		if (jailed[i] != rows[i].jailed || copier[i] != rows[i].jailed || bare[i] != rows[i].bare)
+			fail_msg("%s: %d and %d, not %d and %d; the copier: %d", rows[i].name, jailed[i], bare[i],
+				rows[i].jailed, rows[i].bare, copier[i]);
 }
 
 struct end {
