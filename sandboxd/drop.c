@@ -6,6 +6,7 @@
 
 #include "common/sys/bpf.h"
 #include "common/sys/caps.h"
+#include "common/sys/core.h"
 #include "common/sys/mem.h"
 #include "sandboxd/priv/box.h"
 
@@ -91,6 +92,9 @@ static const int refused[] = {
 #ifdef SYS_mount_setattr
 	SYS_mount_setattr,
 #endif
+#ifdef SYS_quotactl_fd
+	SYS_quotactl_fd,
+#endif
 #ifdef SYS_kexec_file_load
 	SYS_kexec_file_load,
 #endif
@@ -110,6 +114,8 @@ static size_t build_filter(struct sock_filter *f)
 	size_t n = bpf_begin(f);
 
 	n += bpf_x32(f + n, SECCOMP_RET_ERRNO | EPERM);
+	n += bpf_later(f + n);
+	n += bpf_core_limit(f + n);
 	f[n++] = (struct sock_filter)IF_EQ(SYS_clone3, 0, 1);
 	f[n++] = (struct sock_filter)REFUSE(ENOSYS);
 	n += bpf_calls(f + n, refused, ARRAY_LEN(refused), SECCOMP_RET_ERRNO | EPERM);
@@ -123,7 +129,7 @@ static size_t build_filter(struct sock_filter *f)
 
 static int install_filter(void)
 {
-	struct sock_filter f[2 * ARRAY_LEN(refused) + 16];
+	struct sock_filter f[BPF_LATER + BPF_CORE_LIMIT + 2 * ARRAY_LEN(refused) + 16];
 	struct sock_fprog prog = { .filter = f };
 
 	prog.len = (unsigned short)build_filter(f);
@@ -133,7 +139,7 @@ static int install_filter(void)
 /* What both ways down have in common. */
 static int lock_down(struct err *e)
 {
-	struct rlimit none = { 0, 0 };
+	struct rlimit none = { CORE_NEVER, CORE_NEVER };
 
 	if (setrlimit(RLIMIT_CORE, &none) < 0)
 		return err_sys(e, errno, "core limit");

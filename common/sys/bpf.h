@@ -5,11 +5,14 @@
 #ifndef COMMON_SYS_BPF_H
 #define COMMON_SYS_BPF_H
 
+#include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 
 #if defined(__x86_64__)
 #define OUR_ARCH AUDIT_ARCH_X86_64
@@ -21,6 +24,7 @@
 #define GIVE(action)      BPF_STMT(BPF_RET | BPF_K, (action))
 #define REFUSE(e)         GIVE(SECCOMP_RET_ERRNO | (e))
 #define IF_EQ(k, jt, jf)  BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)(k), (jt), (jf))
+#define IF_GE(k, jt, jf)  BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, (unsigned)(k), (jt), (jf))
 #define IF_SET(k, jt, jf) BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, (unsigned)(k), (jt), (jf))
 
 /* A call in another architecture's way ends the process; then the call's number is loaded. */
@@ -62,6 +66,34 @@ static inline size_t bpf_calls(struct sock_filter *f, const int *calls, size_t n
 		f[n++] = (struct sock_filter)GIVE(answer);
 	}
 	return n;
+}
+
+/* A list of what is refused knows the calls up to a kernel's, and those of later ones do old things anew: they do not exist.
+ * All machines have the same numbers for them; 462 is mseal(2), of Linux 6.10. */
+#define BPF_CALLS_KNOWN 463
+#define BPF_LATER       2
+static inline size_t bpf_later(struct sock_filter *f)
+{
+	f[0] = (struct sock_filter)IF_GE(BPF_CALLS_KNOWN, 0, 1);
+	f[1] = (struct sock_filter)REFUSE(ENOSYS);
+	return BPF_LATER;
+}
+
+/* The limit of core files stays what it is (common/sys/core.h). Who lowers it hears that it was done, since programs do
+ * that for their secrets' sake, and end when they cannot: there are no core files. */
+#define BPF_CORE_LIMIT 14
+static inline size_t bpf_core_limit(struct sock_filter *f)
+{
+	static const struct sock_filter rule[BPF_CORE_LIMIT] = {
+		IF_EQ(SYS_prlimit64, 0, 8), LOAD(args[1]), IF_EQ(RLIMIT_CORE, 0, 5),
+		/* without a new value it is a question */
+		LOAD(args[2]), IF_EQ(0, 0, 2), BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2]) + 4),
+		IF_EQ(0, 1, 0), REFUSE(0), LOAD(nr),
+		IF_EQ(SYS_setrlimit, 0, 4), LOAD(args[0]), IF_EQ(RLIMIT_CORE, 0, 1), REFUSE(0), LOAD(nr) };
+
+	for (size_t i = 0; i < BPF_CORE_LIMIT; i++)
+		f[i] = rule[i];
+	return BPF_CORE_LIMIT;
 }
 
 #endif

@@ -2,6 +2,7 @@
 /* The system calls that a relay needs, and no others. The program comes up as an id of its own with
  * no capability in an empty root; this is the second wall. */
 #include "common/sys/bpf.h"
+#include "common/sys/core.h"
 #include "common/sys/mem.h"
 #include "sandboxd/egress/state.h"
 
@@ -19,7 +20,7 @@ int jail_limits(void)
 	static const struct {
 		int what;
 		rlim_t most;
-	} limits[] = { { RLIMIT_CORE, 0 }, { RLIMIT_FSIZE, 0 }, { RLIMIT_NPROC, 0 },
+	} limits[] = { { RLIMIT_CORE, CORE_NEVER }, { RLIMIT_FSIZE, 0 }, { RLIMIT_NPROC, 0 },
 		{ RLIMIT_AS, MEMORY_MAX }, { RLIMIT_NOFILE, FILES_MAX } };
 
 	for (size_t i = 0; i < ARRAY_LEN(limits); i++) {

@@ -2,7 +2,8 @@
 /* The system calls of a run: all but those that a program which copies files has no use for. It has the user of its
  * cell's first process and of the front, so what is by user is among them: limits, priorities, keyrings, queues,
  * memory and descriptors that outlive who made them. So are sockets that belong to no network, requests that only one
- * file system knows, and all that would give it other namespaces. Programs it may start, as the tool does. */
+ * file system knows, and all that would give it other namespaces. Calls that are newer than this list do not exist.
+ * Programs it may start, as the tool does. */
 #include "sandboxd/pull/parts.h"
 
 #include "common/sys/bpf.h"
@@ -30,6 +31,9 @@ static const int refused[] = {
 	SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_kcmp, SYS_pidfd_getfd, SYS_migrate_pages,
 	SYS_move_pages, SYS_setpriority, SYS_ioprio_set, SYS_sched_setaffinity, SYS_sched_setscheduler,
 	SYS_sched_setparam, SYS_sched_setattr,
+#ifdef SYS_process_mrelease
+	SYS_process_madvise, SYS_process_mrelease,
+#endif
 	/* counted by user, or there until somebody removes it */
 	SYS_add_key, SYS_request_key, SYS_keyctl, SYS_shmget, SYS_msgget, SYS_semget, SYS_mq_open, SYS_inotify_init1,
 	SYS_fanotify_init, SYS_socketpair,
@@ -38,6 +42,9 @@ static const int refused[] = {
 	SYS_fsopen, SYS_fsconfig, SYS_fsmount, SYS_fspick,
 #ifdef SYS_mount_setattr
 	SYS_mount_setattr,
+#endif
+#ifdef SYS_quotactl_fd
+	SYS_quotactl_fd,
 #endif
 	/* much of the kernel */
 	SYS_bpf, SYS_perf_event_open, SYS_userfaultfd, SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register,
@@ -86,7 +93,9 @@ static size_t build(struct sock_filter *f)
 	size_t n = bpf_begin(f);
 
 	n += bpf_x32(f + n, SECCOMP_RET_KILL_PROCESS);
+	n += bpf_later(f + n);
 	n += bpf_calls(f + n, refused, ARRAY_LEN(refused), SECCOMP_RET_ERRNO | EPERM);
+	n += bpf_core_limit(f + n);
 	for (size_t i = 0; i < ARRAY_LEN(by_argument); i++)
 		f[n++] = by_argument[i];
 	f[n++] = (struct sock_filter)GIVE(SECCOMP_RET_ALLOW);
@@ -95,7 +104,7 @@ static size_t build(struct sock_filter *f)
 
 int tool_filter(void)
 {
-	struct sock_filter f[2 * ARRAY_LEN(refused) + ARRAY_LEN(by_argument) + 16];
+	struct sock_filter f[BPF_LATER + 2 * ARRAY_LEN(refused) + BPF_CORE_LIMIT + ARRAY_LEN(by_argument) + 16];
 	struct sock_fprog prog = { .filter = f };
 
 	prog.len = (unsigned short)build(f);

@@ -2,6 +2,7 @@
 /* sbx-shim: one per sandbox, outlives sandboxd. Reads its boot record, gives up its rights, then
  * serves the front, pumps output into spools and passes starts to init, all on one thread. */
 #include "common/sys/caps.h"
+#include "common/sys/core.h"
 #include "common/sys/fd.h"
 #include "common/sys/mark.h"
 #include "common/sys/mem.h"
@@ -96,7 +97,7 @@ static int drop_rights(const struct shim_boot *b)
 		files.rlim_cur = files.rlim_max;
 		(void)setrlimit(RLIMIT_NOFILE, &files);
 	}
-	(void)setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });
+	(void)setrlimit(RLIMIT_CORE, &(struct rlimit){ CORE_NEVER, CORE_NEVER });
 	if (b->uid != SHIM_ID_KEEP &&
 	    (setgroups(0, NULL) < 0 || setresgid(b->gid, b->gid, b->gid) < 0 ||
 		    setresuid(b->uid, b->uid, b->uid) < 0))

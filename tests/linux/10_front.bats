@@ -59,7 +59,28 @@ status_of() { awk -v k="$2:" '$1 == k { print $2 }' "/proc/$1/status"; }
 	[ "$(status_of "$SRV" NoNewPrivs)" = 1 ]
 	[ "$(status_of "$SRV" Seccomp)" = 2 ]
 	[ -z "$(awk '$1 == "Groups:" { print $2 }' "/proc/$SRV/status")" ]
-	[ "$(awk '/Max core file size/ { print $5 $6 }' "/proc/$SRV/limits")" = 00 ]
+	[ "$(awk '/Max core file size/ { print $5 $6 }' "/proc/$SRV/limits")" = 11 ]
+}
+
+# 0 would be none on a disk, but a program that the host gives them to is started all the same.
+@test "a crash of none of its parts starts the host's program for cores" {
+	local p=() one name
+	start
+	json /v1/sandboxes '{"name":"a","network":{"mode":"allowlist","allow":["ok.test"]}}' | grep -q running
+	api '/v1/sandboxes/a/fs/stat?path=/' >/dev/null
+	p=("$SRV" $(pgrep -f "sbx-pull .*$D/state") $(od -An -td4 -j16 -N4 "$D"/state/priv/boxes/sbx_*))
+	for _ in 1 2 3; do
+		p+=($(pgrep -P "$(IFS=,; echo "${p[*]}")"))
+	done
+	cd /proc
+	cat "${p[@]/%//cmdline}" | tr '\0' '\n' >"$D/all"
+	for name in sandboxd sbx-priv sbx-pull sbx-shim sbx-egress sbx-init sbx-worker; do
+		grep -q "$name" "$D/all" || { echo "$name is not among them"; return 1; }
+	done
+	for one in "${p[@]}"; do
+		name=$(awk '/Max core file size/ { print $5 $6 }' "/proc/$one/limits" 2>/dev/null) || continue # it has ended
+		[ "$name" = 11 ] || { tr '\0' ' ' <"/proc/$one/cmdline"; return 1; }
+	done
 }
 
 @test "the broker is the only part that stays privileged" {

@@ -224,7 +224,7 @@ has_exited() { [ "$(api "/v1/sandboxes/$S/processes/$1" | jq -r .state)" = exite
 	[ "$(is NoNewPrivs)" = 1 ]
 	[ "$(is Seccomp)" = 2 ]
 	[ "$(awk '/Max open files/ { print $5 }' "/proc/$pid/limits")" -le 8192 ]
-	[ "$(awk '/Max core file size/ { print $5 $6 }' "/proc/$pid/limits")" = 00 ]
+	[ "$(awk '/Max core file size/ { print $5 $6 }' "/proc/$pid/limits")" = 11 ]
 	api -X DELETE "/v1/sandboxes/$S"
 	wait_for 10 has_ended "$pid"
 	# and when only the shim dies, without a server to notice

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # A run of skopeo that its registry has taken over: the image's name registry.test/lie-NAME says what it tries in its
 # cell. What came of it goes into its last words, which the image's error shows.
-import ctypes, errno, mmap, os, platform, re, resource, signal, socket, sys, time
+import ctypes, errno, mmap, os, platform, re, resource, signal, socket, struct, sys, time
 
 libc = ctypes.CDLL(None, use_errno=True)
 lie = re.search(r"/lie-([a-z]+)", " ".join(sys.argv)).group(1)
@@ -10,30 +10,84 @@ tag = os.environ["HOME"].split("/")[-1]
 work = "/tmp/pull/" + tag
 os.chdir(work)
 NR = {  # x86_64, and what all later machines have
-    "ioprio_set": (251, 30), "add_key": (248, 217), "keyctl": (250, 219), "ptrace": (101, 117), "unshare": (272, 97),
-    "shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190), "mq_open": (240, 180), "bpf": (321, 280),
-    "io_uring_setup": (425, 425), "perf_event_open": (298, 241), "sched_setattr": (314, 274),
+    "ioprio_set": (251, 30), "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
+    "ptrace": (101, 117), "unshare": (272, 97), "shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190),
+    "mq_open": (240, 180), "bpf": (321, 280), "io_uring_setup": (425, 425), "io_setup": (206, 0),
+    "perf_event_open": (298, 241), "sched_setattr": (314, 274), "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119), "sched_setaffinity": (203, 122), "setpriority": (141, 140),
     "inotify_init1": (294, 26), "userfaultfd": (323, 282), "open_tree": (428, 428), "fallocate": (285, 47),
-    "pidfd_open": (434, 434), "pidfd_getfd": (438, 438), "setns": (308, 268), "clone3": (435, 435),
+    "pidfd_open": (434, 434), "pidfd_getfd": (438, 438), "setns": (308, 268), "clone": (56, 220),
+    "clone3": (435, 435), "process_vm_readv": (310, 270), "kcmp": (312, 272), "process_mrelease": (448, 448),
+    "process_madvise": (440, 440), "socketpair": (53, 199), "mount": (165, 40), "umount2": (166, 39),
+    "chroot": (161, 51), "mount_setattr": (442, 442), "seccomp": (317, 277), "name_to_handle_at": (303, 264),
+    "quotactl": (179, 60), "quotactl_fd": (443, 443), "mbind": (237, 235), "personality": (135, 92),
+    "socket": (41, 198), "memfd_create": (319, 279),
 }
+ALLOWED = ("clone", "clone3", "memfd_create", "pidfd_open", "socket")
 
 
-def call(name, *args):
-    nr = NR[name][0 if platform.machine() == "x86_64" else 1]
+def number(name):
+    return NR[name][0 if platform.machine() == "x86_64" else 1]
+
+
+def at(nr, *args):
     got = libc.syscall(nr, *[ctypes.c_long(a) if isinstance(a, int) else a for a in args])
     if got < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return got
 
 
-def ioctl(request, fill):
-    fd = os.open(work, os.O_RDONLY)
-    buf = ctypes.create_string_buffer(fill, 4096)
-    got = libc.ioctl(fd, ctypes.c_ulong(request), buf)
-    wrong = ctypes.get_errno()
-    os.close(fd)
-    if got < 0 and wrong not in (22, 95):  # these two: it was heard, but not with these numbers
-        raise OSError(wrong, os.strerror(wrong))
+def call(name, *args):
+    return at(number(name), *args)
+
+
+# The filter's own answer, to what the kernel would answer in another way: by this it is seen that it was the filter,
+# whatever this kernel has, and whatever this machine's settings allow.
+def filtered(answer, attempt):
+    def tried():
+        try:
+            attempt()
+        except OSError as e:
+            if e.errno == answer:
+                raise
+    return tried
+
+
+def nonsense(name):  # EBADF, EFAULT, EINVAL, ESRCH; or it is done
+    return filtered(errno.EPERM, lambda: call(name, -1, -1, -1, -1, -1, -1))
+
+
+def later():  # whatever they do, and will do
+    for nr in range(463, 1024):
+        try:
+            at(nr, -1, -1, -1, -1, -1, -1)
+            return
+        except OSError as e:
+            if e.errno != errno.ENOSYS:
+                return
+    raise OSError(errno.ENOSYS, "none of them")
+
+
+def family(answer, *kind):  # EINVAL, for the type
+    return filtered(answer, lambda: call("socket", kind[0], -1, *kind[1:]))
+
+
+def request(number):  # EFAULT, EBADF; or it is done
+    def asked():
+        fd = os.open("asked", os.O_RDWR | os.O_CREAT)
+        got = libc.ioctl(fd, ctypes.c_ulong(number), ctypes.c_long(-1))
+        wrong = ctypes.get_errno()
+        os.close(fd)
+        if got < 0:
+            raise OSError(wrong, os.strerror(wrong))
+    return filtered(errno.ENOTTY, asked)
+
+
+def core_limit():  # 1, by which the kernel starts nobody for a crash
+    for n in (0, 1):
+        PR.setrlimit(PR.RLIMIT_CORE, (0, 0)) if n else PR.prlimit(0, PR.RLIMIT_CORE, (0, 0))
+    if PR.getrlimit(PR.RLIMIT_CORE) == (1, 1):
+        raise OSError("it stays")
 
 
 def prctl(*args):
@@ -88,23 +142,26 @@ ATTEMPTS = {
     "a-pair": lambda: socket.socketpair(),
     # namespaces, where it would have all rights, and code of the kernel that a copy needs none of
     "user-namespace": lambda: call("unshare", 0x10000000),
-    "user-namespace-by-clone3": lambda: call("clone3", 0, 0),
     "mount-tree": lambda: call("open_tree", -100, b"/", 0),
-    "bpf": lambda: call("bpf", 5, 0, 0),
     "io-uring": lambda: call("io_uring_setup", 4, ctypes.create_string_buffer(256)),
-    "perf": lambda: call("perf_event_open", ctypes.create_string_buffer(b"\1\0\0\0\x80", 256), 0, -1, -1, 0),
     "userfaultfd": lambda: call("userfaultfd", 1),
-    "half-a-processor": lambda: prctl(62, 1, 0, 0, 0),
     "huge-pages": huge_pages,
+    "huge-memory": lambda: call("memfd_create", b"huge", 4),
+    **{"nonsense-" + name: nonsense(name) for name in NR if name not in ALLOWED and number(name)},
+    # with what no kernel gives: a new user's namespace and a shared root
+    "namespace-by-clone": filtered(errno.EPERM, lambda: call("clone", 0x10000200, 0, 0, 0, 0)),
+    "namespace-by-clone3": filtered(errno.ENOSYS, lambda: call("clone3", struct.pack("<8Q", 0x10000200, *[0] * 7), 64)),
+    "half-a-processor": filtered(errno.EPERM, lambda: prctl(62, -1, 0, 0, 0)),
+    "later-calls": later,
+    "core-limit": core_limit,
     # networks that are not its cell's
-    "vsock": lambda: loop(None, (40, socket.SOCK_STREAM)),
-    "kernel-crypto": lambda: loop(None, (38, socket.SOCK_SEQPACKET)),
-    "mptcp": lambda: loop(None, (socket.AF_INET, socket.SOCK_STREAM, 262)),
-    # of one file system: flags, projects (whose quota others have), subvolumes and snapshots
-    "project": lambda: ioctl(0x401C5820, b"\0" * 12 + b"\x77\x77\1\0"),
-    "flags": lambda: ioctl(0x40086602, b"\x40\0\0\0"),
-    "subvolume": lambda: ioctl(0x5000940E, b"\0" * 8 + b"sub"),
-    "encryption": lambda: ioctl(0xC0506617, b"\0" * 80),
+    "vsock": family(errno.EAFNOSUPPORT, 40, 0),
+    "kernel-crypto": family(errno.EAFNOSUPPORT, 38, 0),
+    "mptcp": family(errno.EPROTONOSUPPORT, socket.AF_INET, 262),
+    "diagnosis": family(errno.EPROTONOSUPPORT, socket.AF_NETLINK, 4),
+    # of one file system: flags, projects (whose quota others have), shared data; of any: maps, sizes
+    **{name: request(nr) for name, nr in {"project": 0x401C5820, "flags": 0x40086602, "clone-of": 0x40049409,
+                                          "map": 0xC020660B, "block-size": 2}.items()},
     "hidden-bytes": lambda: call("fallocate", os.open("hidden", os.O_RDWR | os.O_CREAT), 1, 0, 1 << 20),
     # the folder that the work's lies in, and the rest of the root
     "beside-its-work": lambda: os.mkdir("/tmp/pull/%d" % (int(tag) + 4)),
