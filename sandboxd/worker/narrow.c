@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* What this program never does it may not do: a second filter on top of the guest's. It holds
  * clients' sockets, which belong to the host's network namespace: so nothing is asked of a socket
- * but to carry bytes, no new one is made, and no program is started. */
+ * but to carry bytes, no new one is made, and no program or process is started, threads are. */
 #include "sandboxd/worker/state.h"
 
+#include "common/sys/bpf.h"
+
 #include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
+#include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -14,14 +15,12 @@
 #ifndef SYS_pidfd_getfd
 #define SYS_pidfd_getfd 438
 #endif
-#define NUMBER offsetof(struct seccomp_data, nr)
-/* the low word: both machines that this runs on are little-endian */
-#define SECOND   offsetof(struct seccomp_data, args[1])
-#define REFUSE   BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM)
-#define NEVER(n) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (n), 0, 1), REFUSE
+#define NEVER(n) IF_EQ((n), 0, 1), REFUSE(EPERM)
 
+/* Arguments in their low words: both machines that this runs on are little-endian. */
+/* clang-format off */
 static const struct sock_filter program[] = {
-	BPF_STMT(BPF_LD | BPF_W | BPF_ABS, NUMBER),
+	LOAD(nr),
 	NEVER(SYS_socket),
 	NEVER(SYS_socketpair),
 	NEVER(SYS_connect),
@@ -36,12 +35,17 @@ static const struct sock_filter program[] = {
 	NEVER(SYS_process_vm_readv),
 	NEVER(SYS_process_vm_writev),
 	NEVER(SYS_pidfd_getfd),
-	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 3),
-	BPF_STMT(BPF_LD | BPF_W | BPF_ABS, SECOND),
-	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, FIONREAD, 1, 0),
-	REFUSE,
-	BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+#ifdef SYS_fork
+	NEVER(SYS_fork),
+	NEVER(SYS_vfork),
+#endif
+	/* its flags are behind a pointer: the C library then takes clone */
+	IF_EQ(SYS_clone3, 0, 1), REFUSE(ENOSYS),
+	IF_EQ(SYS_clone, 0, 4), LOAD(args[0]), IF_SET(CLONE_THREAD, 1, 0), REFUSE(EPERM), GIVE(SECCOMP_RET_ALLOW),
+	IF_EQ(SYS_ioctl, 0, 3), LOAD(args[1]), IF_EQ(FIONREAD, 1, 0), REFUSE(EPERM),
+	GIVE(SECCOMP_RET_ALLOW),
 };
+/* clang-format on */
 
 int narrow(void)
 {

@@ -149,6 +149,14 @@ SENSE="more errno size twice descriptors"
 	as_before
 }
 
+@test "a worker that was taken over does nothing with a connection but carry bytes, and starts nothing" {
+	local id
+	id=$(new)
+	is "$(code "/v1/sandboxes/$id/dirs?path=/lie/calls")" 200
+	is "$(jq -r '.entries[].name' "$T/answer")" nothing
+	as_before
+}
+
 @test "names that a worker makes up are text, whatever is in them" {
 	local id
 	id=$(new)

@@ -6,11 +6,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 bool real_wire_answer(int fd, struct job *j, int64_t value, struct push *before);
@@ -273,6 +275,52 @@ static bool lie_stall(int fd, const struct job *j)
 	return false;
 }
 
+/* The process is not one, or none of its own. */
+static long begun(long pid)
+{
+	if (pid == 0)
+		_exit(0);
+	return pid;
+}
+
+/* What its own filter refuses it, upon the connection that it is asked by; with arguments to which the kernel would
+ * say something else, or yes. An entry that has the names of all that were not refused. */
+static bool lie_calls(int fd, const struct job *j)
+{
+	static const int on = 1;
+	char got[200] = "";
+	size_t n = 0;
+
+#define TRY(name, call, wrong)                                                                             \
+	do {                                                                                               \
+		errno = 0;                                                                                 \
+		if ((call) >= 0 || errno != (wrong))                                                       \
+			n += (size_t)snprintf(got + n, sizeof(got) - n, "%s.", name);                      \
+	} while (0)
+	TRY("socket", syscall(SYS_socket, AF_UNIX, SOCK_STREAM, 0), EPERM);
+	TRY("socketpair", syscall(SYS_socketpair, AF_UNIX, SOCK_STREAM, 0, NULL), EPERM);
+	TRY("connect", syscall(SYS_connect, fd, NULL, 0), EPERM);
+	TRY("bind", syscall(SYS_bind, fd, NULL, 0), EPERM);
+	TRY("listen", syscall(SYS_listen, fd, 1), EPERM);
+	TRY("accept", syscall(SYS_accept, fd, NULL, NULL), EPERM);
+	TRY("accept4", syscall(SYS_accept4, fd, NULL, NULL, 0), EPERM);
+	TRY("setsockopt", syscall(SYS_setsockopt, fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)), EPERM);
+	TRY("interfaces", syscall(SYS_ioctl, fd, 0x8912 /* SIOCGIFCONF */, NULL), EPERM);
+	TRY("execve", syscall(SYS_execve, "/nonexistent", NULL, NULL), EPERM);
+	TRY("execveat", syscall(SYS_execveat, -1, "", NULL, NULL, 0), EPERM);
+	TRY("ptrace", syscall(SYS_ptrace, -1, -1, 0, 0), EPERM);
+	TRY("readv", syscall(SYS_process_vm_readv, -1, NULL, 0, NULL, 0, 0), EPERM);
+	TRY("writev", syscall(SYS_process_vm_writev, -1, NULL, 0, NULL, 0, 0), EPERM);
+	TRY("getfd", syscall(SYS_pidfd_getfd, -1, -1, 0), EPERM);
+#ifdef SYS_fork
+	TRY("fork", begun(syscall(SYS_fork)), EPERM);
+#endif
+	TRY("clone", begun(syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL)), EPERM);
+	TRY("clone3", syscall(SYS_clone3, NULL, 0), ENOSYS);
+#undef TRY
+	return entry(fd, j, n ? got : "nothing", n ? strlen(got) : 7, 0);
+}
+
 static const struct {
 	const char *name;
 	bool (*fn)(int fd, const struct job *j);
@@ -283,7 +331,7 @@ static const struct {
 	{ "dots", lie_dots }, { "slash", lie_slash }, { "name-len", lie_name_len },
 	{ "target-len", lie_target_len }, { "escape", lie_escape }, { "endless", lie_endless },
 	{ "descriptors", lie_descriptors }, { "flood", lie_flood }, { "cut", lie_cut },
-	{ "close", lie_close }, { "trickle", lie_trickle }, { "stall", lie_stall },
+	{ "close", lie_close }, { "trickle", lie_trickle }, { "stall", lie_stall }, { "calls", lie_calls },
 };
 
 /* What happened to files, as nobody did it: as many things as fit, again and again. */
