@@ -3,7 +3,8 @@
  * snapshot. Making, sealing and removing take a few small writes each, whatever is inside. Where
  * the state directory is on btrfs, they lie there; elsewhere in the pool. A subvolume is charged
  * for what it wrote until nothing uses that any more, snapshots included: limits are set anew when
- * one is taken (seal.c). */
+ * one is taken (seal.c). Files have no sums, neither there nor there: where they are, a guest can have the kernel compress
+ * a file, in threads that no limit counts. */
 #include "common/sys/mem.h"
 #include "common/sys/tree.h"
 #include "sandboxd/priv/area.h"
@@ -48,6 +49,8 @@ static int make_subvol(const struct area_store *s, const struct area_spec *a, st
 	if (dir < 0)
 		return fail_set(f, dir, "open the area");
 	r = btrfs_limit(dir, (uint64_t)a->disk_mb << 20);
+	if (r == 0 && s->pool < 0)
+		r = btrfs_no_sums(dir);
 	if (r == 0 && fchmod(dir, 0755) < 0)
 		r = -errno;
 	if (r == 0)

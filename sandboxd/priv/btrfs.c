@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <linux/btrfs.h>
 #include <linux/btrfs_tree.h>
+#include <linux/fs.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
@@ -70,6 +71,16 @@ int btrfs_quota_on(int dir)
 	struct btrfs_ioctl_quota_ctl_args a = { .cmd = BTRFS_QUOTA_CTL_ENABLE_SIMPLE_QUOTA };
 
 	return ioctl(dir, BTRFS_IOC_QUOTA_CTL, &a) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+int btrfs_no_sums(int dir)
+{
+	int flags = 0;
+
+	if (ioctl(dir, FS_IOC_GETFLAGS, &flags) < 0)
+		return -errno;
+	flags |= FS_NOCOW_FL;
+	return ioctl(dir, FS_IOC_SETFLAGS, &flags) < 0 ? -errno : 0;
 }
 
 static int set_name(char *to, size_t size, const char *name)

@@ -25,6 +25,7 @@ int btrfs_charged(const char *fsid, int subvol, int64_t *used, int64_t *limit);
 int btrfs_changed(int subvol, int64_t *ret);
 /* Counters of subvolumes that are gone; those of data that a snapshot still holds stay. */
 void btrfs_quota_clean(int dir);
+int btrfs_no_sums(int dir); /* an empty folder: nor for what is made in it; nor is any of it compressed then */
 int btrfs_resize_max(int dir);
 int btrfs_sync(int dir); /* all of it; and what was deleted is cleared away next */
 /* Bytes of the device that are given to nothing yet. */

@@ -71,6 +71,37 @@ host_free_mb() { df -m --output=avail "$D/state" | tail -n1 | tr -d ' '; }
 	await 100 eval '[ -z "$(ls "$D/state/priv/sealed")" ] && ! ls "$D/state/priv/areas" | grep -q ^sbx_'
 }
 
+# marked PATH: whether the kernel may be asked to compress what is there, or will be made there
+marked() { python3 -c 'import os, sys; os.setxattr(sys.argv[1], "btrfs.compression", b"zlib")' "$1" 2>/dev/null; }
+
+@test "on a btrfs of the host's own nobody inside has the kernel compress, in a fork neither" {
+	local id p long=7$RANDOM
+	needs_quotas
+	host_on 2000 mkfs.btrfs -q -f
+	touch "$D/state/f"
+	marked "$D/state/f"
+	rm "$D/state/f"
+	start
+	json /v1/volumes '{"name":"v","size_mb":100}' | jq -e .name
+	b=$(new '{"disk_mb":100,"volumes":[{"name":"v","path":"/v"}]}')
+	guest "$b" 'echo x >/v/f'
+	a=$(new '{"disk_mb":100}')
+	guest "$a" 'mkdir d; echo x >f; echo x >d/f'
+	s=$(snap "$a")
+	f=$(fork "$s")
+	guest "$f" 'mkdir e; echo y >e/f; echo y >>f'
+	for id in "$a" "$b" "$f"; do
+		long=$((long + 1))
+		json "/v1/sandboxes/$id/processes" "{\"argv\":[\"sleep\",\"$long\"]}" | grep -q '"pid"'
+		await 10 pgrep -xf "sleep $long" >/dev/null
+		p=/proc/$(pgrep -xf "sleep $long")/root
+		for n in sandbox/home sandbox/home/f sandbox/home/d sandbox/home/d/f v v/f sandbox/home/e sandbox/home/e/f; do
+			[ ! -e "$p/$n" ] || ! marked "$p/$n" || { echo "$id: $n is marked"; return 1; }
+		done
+	done
+	[ -e "$p/sandbox/home/e/f" ]
+}
+
 @test "a pool that cannot be used ends the start with its name; without it by name the server runs" {
 	start --disk-provider loop
 	stop
