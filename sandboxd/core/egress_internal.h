@@ -22,7 +22,7 @@ struct egress {
 	/* under the watch's lock */
 	int fd;                    /* EVENTS connection, -1: the process is lost */
 	int64_t retry_ms, wait_ms; /* lost: when to try next */
-	/* the watch's thread only */
+	/* the watch's thread only, while it is the watch's current one; else under the lock */
 	int64_t told_ms, unreported; /* the log's allowance was last filled; lines it had no room for */
 	int tokens;
 	size_t got;
@@ -35,7 +35,8 @@ int egress_revive(struct egress *g, const struct net_policy *p, struct err *e);
 int egress_watch_add(struct egress *g); /* 0 or -errno */
 /* No event of it is under way afterwards. */
 void egress_watch_remove(struct egress *g);
-/* Takes the connection over (-1: mark it lost). */
+/* Takes the connection over (-1: mark it lost); waits until nothing is read from the one before. Not under the
+ * sandbox's lock. */
 void egress_watch_fd(struct egress *g, int fd);
 void egress_watch_resolvers(struct egress_watch *w, struct egress_resolvers *ret);
 

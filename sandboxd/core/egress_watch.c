@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* One thread reads what all egress processes refuse, and has one started again that has died.
  * Entries are found by key under the lock; one that is being worked on is `current`, so that its
- * removal can wait for it. */
+ * removal, and whoever gives it another connection, can wait for it. */
 #include "sandboxd/core/egress_internal.h"
 
 #include "common/base/log.h"
@@ -73,6 +73,20 @@ static void drop_fd(struct egress *g)
 	g->fd = -1;
 }
 
+/* Lock held. Afterwards no event of it is under way and its connection is closed: the watch's thread reads without the
+ * lock. That thread itself asks when it has one started again, and reads nothing then. */
+static void take_from_thread(struct egress *g)
+{
+	struct egress_watch *w = g->watch;
+
+	if (g->fd >= 0) /* one that never stops refusing would be `current` again and again */
+		(void)epoll_ctl(w->epoll, EPOLL_CTL_DEL, g->fd, NULL);
+	while (w->current == g && !pthread_equal(w->thread, pthread_self()))
+		pthread_cond_wait(&w->idle, &w->lock);
+	drop_fd(g);
+	g->got = 0;
+}
+
 void egress_watch_remove(struct egress *g)
 {
 	struct egress_watch *w = g->watch;
@@ -82,9 +96,7 @@ void egress_watch_remove(struct egress *g)
 	p = find(w, g->key);
 	if (*p)
 		*p = g->next;
-	while (w->current == g)
-		pthread_cond_wait(&w->idle, &w->lock);
-	drop_fd(g);
+	take_from_thread(g);
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -105,8 +117,7 @@ void egress_watch_fd(struct egress *g, int fd)
 	struct epoll_event ev = { .events = EPOLLIN, .data.u64 = g->key };
 
 	pthread_mutex_lock(&w->lock);
-	drop_fd(g);
-	g->got = 0;
+	take_from_thread(g);
 	g->fd = fd;
 	g->retry_ms = 0;
 	if (fd >= 0 && epoll_ctl(w->epoll, EPOLL_CTL_ADD, fd, &ev) < 0)
@@ -273,7 +284,7 @@ static void handle(struct egress_watch *w, uint64_t key)
 	pthread_mutex_lock(&w->lock);
 	if (ok && fd >= 0)
 		g->wait_ms = 0;
-	else if (g->fd == fd && fd >= 0)
+	else if (fd >= 0)
 		mark_lost(g);
 	release(w);
 	pthread_mutex_unlock(&w->lock);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The front's side of an egress process against one that a test plays: what is sent is what the
  * process understands, and one that lies or dies costs an error or another start, nothing else. */
+#include "tests/support/patience.h"
 #include "tests/support/test.h"
 
 #include "common/sys/deadline.h"
@@ -13,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -440,6 +442,85 @@ static void nonsense_ends_the_connection_and_no_more(void **state)
 	assert_int_equal(peer.adds, 0);
 }
 
+/* A log that holds one line, and the watch's thread until somebody reads it. */
+static int hold_log(int end[2])
+{
+	int was = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+
+	assert_true(was >= 0);
+	assert_int_equal(pipe2(end, O_CLOEXEC | O_DIRECT), 0); /* a write is a page of its own */
+	assert_int_equal(fcntl(end[1], F_SETPIPE_SZ, 4096), 4096);
+	assert_int_equal(dup2(end[1], STDERR_FILENO), STDERR_FILENO);
+	return was;
+}
+
+static void free_log(const int end[2], int was)
+{
+	dup2(was, STDERR_FILENO); /* a line under way still goes into the pipe */
+	close(was);
+	close(end[1]);
+	char line[4096];
+	while (read(end[0], line, sizeof(line)) > 0)
+		;
+	close(end[0]);
+}
+
+static unsigned changed; /* under peer.lock */
+static void *change(void *arg)
+{
+	struct net_policy next = { .mode = NET_OPEN };
+	struct err e = ERR_NULL;
+
+	(void)arg;
+	assert_int_equal(egress_change(box, &next, &e), -1);
+	pthread_mutex_lock(&peer.lock);
+	changed = 1;
+	pthread_cond_broadcast(&peer.cond);
+	pthread_mutex_unlock(&peer.lock);
+	return NULL;
+}
+
+/* The second of two refusals is being written to the log, which is slow, when a change of the policy fails. The
+ * connection is given up then, but not from under the thread that goes on with what it has read. */
+static void a_failed_change_waits_for_an_event_under_way(void **state)
+{
+	struct event two[2];
+	struct err e = ERR_NULL;
+	struct timespec until;
+	pthread_t thread;
+	int log[2];
+
+	(void)state;
+	changed = 0;
+	for (size_t i = 0; i < ARRAY_LEN(two); i++)
+		two[i] = (struct event){ { .op = EGRESS_REFUSED, .len = sizeof(struct egress_refused) + 16 },
+			{ .why = WHY_NAME, .port = 443 }, "evil.test" };
+	assert_int_equal(egress_begin(box, &e), 0);
+	wait_for(&peer.connections, 1);
+	int was = hold_log(log);
+	struct pollfd first = { .fd = log[0], .events = POLLIN };
+	say(two, sizeof(two));
+	bool written = poll(&first, 1, patience_ms(20000)) == 1;
+	pthread_mutex_lock(&peer.lock);
+	peer.lie = SAYS_NO;
+	pthread_mutex_unlock(&peer.lock);
+	pthread_create(&thread, NULL, change, NULL);
+	bool asked = reaches(&peer.connections, 2);
+	until = deadline_ms(patience_ms(500)); /* if it does not wait, it is soon through */
+	pthread_mutex_lock(&peer.lock);
+	while (!changed && cond_wait_until(&peer.cond, &peer.lock, &until))
+		;
+	bool early = changed;
+	peer.lie = HONEST;
+	pthread_mutex_unlock(&peer.lock);
+	free_log(log, was);
+	pthread_join(thread, NULL);
+	assert_true(written);
+	assert_true(asked);
+	assert_false(early);
+	wait_for(&peer.connections, 3); /* and events come again */
+}
+
 int main(void)
 {
 #define ROW(f) cmocka_unit_test_setup_teardown(f, start, stop)
@@ -452,6 +533,7 @@ int main(void)
 		ROW(one_that_is_asked_for_long_holds_up_no_other),
 		ROW(an_ended_sandbox_gets_no_other),
 		ROW(nonsense_ends_the_connection_and_no_more),
+		ROW(a_failed_change_waits_for_an_event_under_way),
 	};
 
 	return run_table(tests);
