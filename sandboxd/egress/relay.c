@@ -106,9 +106,9 @@ static int await_upgrade(struct egress *g, struct conn *c)
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : 1;
 	r = look_at_answer(g, c, b, (size_t)n);
-	if (r == 0 && (n == 0 || c->far_hup)) {
+	if (r == 0 && (n == 0 || c->far_end)) {
 		c->upgrade = UPGRADE_NONE; /* it ends before it has answered */
-		r = 1;
+		r = look(g, c) ? 1 : -1;
 	}
 	if (r >= 0)
 		(void)setsockopt(c->far.fd, SOL_SOCKET, SO_RCVLOWAT, r ? &any : &want, sizeof(any));
@@ -293,10 +293,21 @@ static int up_end(struct egress *g, struct conn *c, bool *gone)
 	return pass_end(&c->up, c->far.fd);
 }
 
+/* The guest is not read while an answer is awaited, but an end with nothing before it is passed on. */
+static void see_end(struct conn *c)
+{
+	char b;
+
+	if (c->guest_end && waits(c) && c->cleared == c->len &&
+		recv(c->guest.fd, &b, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+		c->up.eof = true;
+}
+
 static int up(struct egress *g, struct conn *c, bool *gone)
 {
 	int r = 1;
 
+	see_end(c);
 	for (int i = 0; i < PER_TURN && r > 0; i++)
 		r = up_once(g, c, gone);
 	if (r < 0 || *gone)
@@ -318,11 +329,14 @@ static uint32_t quiet(bool hup)
 	return hup ? 0 : EPOLLHUP; /* which always comes, again and again */
 }
 
+/* An end is asked for once: it, too, comes again and again, and so does EPOLLIN with it, however little is there. */
 static void set_interest(struct egress *g, struct conn *c)
 {
-	uint32_t guest = (reads_guest(c) ? EPOLLIN : 0u) | (c->down.piped ? EPOLLOUT : 0u);
+	uint32_t guest = (reads_guest(c) ? EPOLLIN : 0u) | (c->down.piped ? EPOLLOUT : 0u) |
+			 (waits(c) && !c->guest_end ? EPOLLRDHUP : 0u);
 	uint32_t far = (c->down.eof || c->down.piped ? 0u : EPOLLIN) |
-		       (c->up.piped || c->cleared ? EPOLLOUT : 0u);
+		       (c->up.piped || c->cleared ? EPOLLOUT : 0u) |
+		       (c->upgrade && !c->far_end ? EPOLLRDHUP : 0u);
 
 	source_want(g, &c->guest, guest ? guest : quiet(c->guest_hup));
 	if (c->far_state == FAR_UP)
@@ -360,6 +374,7 @@ void relay_guest(struct egress *g, struct source *s, uint32_t events)
 		return;
 	}
 	c->guest_hup |= (events & EPOLLHUP) != 0;
+	c->guest_end |= (events & (EPOLLHUP | EPOLLRDHUP)) != 0;
 	relay_run(g, c);
 }
 
@@ -372,5 +387,6 @@ void relay_far(struct egress *g, struct source *s, uint32_t events)
 		return;
 	}
 	c->far_hup |= (events & EPOLLHUP) != 0;
+	c->far_end |= (events & (EPOLLHUP | EPOLLRDHUP)) != 0;
 	relay_run(g, c);
 }

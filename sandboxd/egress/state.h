@@ -59,6 +59,7 @@ struct conn {
 	bool tunnel;          /* after a CONNECT */
 	bool unchecked;       /* open, without any name rule in force: cut when one appears */
 	bool guest_hup, far_hup;
+	bool guest_end, far_end; /* sends no more; there may be something unread. Known for Upgrades only */
 	uint16_t port;
 	uint32_t addr; /* as the guest asked */
 	char *name;    /* what it is for; NULL: open mode, and only an address is known */

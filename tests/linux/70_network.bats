@@ -232,6 +232,19 @@ http() { # http TEXT [NAME [PORT]]: sends it raw, prints what comes back
 	never world_saw 'request GET /x'
 }
 
+@test "a server that ends in the middle of its answer to an Upgrade has answered; who waits for one may end" {
+	new "$(allow ok.test)"
+	local up='Host: ok.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n\r\n'
+	# its end comes while the guest keeps its own side open
+	[ "$(guest "{ printf 'GET /half HTTP/1.1\r\n$up'; sleep 8; echo ' late' >>/tmp/o; } | nc -w 15 ok.test 80 >>/tmp/o; cat /tmp/o")" = 'HTTP/1.1 late' ]
+	# requests that had to wait for the answer go on
+	[ "$(http "GET /half HTTP/1.1\r\n${up}GET /late HTTP/1.1\r\nHost: ok.test\r\n\r\n")" = HTTP/1.1 ]
+	wait_for 5 world_saw 'behind GET /late'
+	mark
+	http "GET /none HTTP/1.1\r\n$up"
+	wait_for 5 world_saw 'ended GET /none'
+}
+
 @test "who says no name in time is cut off" {
 	new "$(allow ok.test)"
 	put_poke

@@ -139,6 +139,14 @@ def http(c, tls=""):
                 f.readline()
                 if n == 0:
                     break
+        if line.split()[1] == "/half":  # of an answer; what follows is logged
+            c.sendall(b"HTTP/1.1")
+            c.shutdown(socket.SHUT_WR)
+        if line.split()[1] in ("/half", "/none"):
+            for rest in f:
+                log("behind", rest.strip().decode("latin1"))
+            log("ended", line)
+            return
         if headers.get("upgrade") == "websocket":
             key = headers.get("sec-websocket-key", "") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
             accept = base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()
