@@ -187,6 +187,15 @@ static bool has_unread(const struct conn *c)
 	return ioctl(c->fd, FIONREAD, &n) == 0 && n > 0;
 }
 
+/* Unless it has got going just now: then it has none, or another. */
+static void spare(struct conn *c)
+{
+	int64_t at = c->deadline_ms;
+
+	if (at)
+		(void)atomic_compare_exchange_strong(&c->deadline_ms, &at, at + SPARED_MS);
+}
+
 /* Lock held. Makes a place; false when every connection works. *ret_young: of one that came just now. */
 static bool evict_one(struct http_server *s, bool *ret_young)
 {
@@ -195,7 +204,7 @@ static bool evict_one(struct http_server *s, bool *ret_young)
 
 	while ((c = least_needed(s, &turn))) {
 		if (turn == TURN_HEADER && spared++ < SPARED_MAX && has_unread(c)) {
-			c->deadline_ms += SPARED_MS;
+			spare(c);
 			continue;
 		}
 		if (!atomic_compare_exchange_strong(&c->turn, &turn, TURN_EVICTED))

@@ -2,6 +2,7 @@
 /* The HTTP server alone, over real sockets, with an application of a few lines. */
 #include "common/http/http.h"
 #include "tests/support/httpc.h"
+#include "tests/support/patience.h"
 #include "tests/support/test.h"
 
 #include <arpa/inet.h>
@@ -9,16 +10,21 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdatomic.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 struct fixture {
 	struct http_server *server;
 	unsigned short port;
 	_Atomic int begun, gone, incomplete, upgraded_gone;
 	_Atomic uint64_t bytes;
+	_Atomic bool busy;
 };
 
 static ssize_t count_read(void *arg, uint64_t pos, char *buf, size_t max)
@@ -84,6 +90,10 @@ static void app_data(void *arg, struct http_req *r, const void *buf, size_t len)
 	f->bytes += len;
 	if (!strcmp(http_path(r), "/middle"))
 		http_reply(r, 409, "text/plain", "stop", 4);
+	if (!strcmp(http_path(r), "/busy")) {
+		f->busy = true;
+		poll(NULL, 0, 800); /* three looks of the sweeper */
+	}
 }
 
 static void app_end(void *arg, struct http_req *r)
@@ -632,6 +642,61 @@ static void strangers_with_bodies_make_room(void **state)
 	}
 }
 
+/* The server asks how much of a connection is unread. While `late` is set, what it will read comes just after that,
+ * and its thread is at work before the answer to the question is used. */
+static struct {
+	_Atomic(struct fixture *) f;
+	int client;
+} late;
+int ioctl(int fd, unsigned long what, ...)
+{
+	struct fixture *f = late.f;
+	va_list ap;
+
+	va_start(ap, what);
+	void *p = va_arg(ap, void *);
+	va_end(ap);
+	if (what != FIONREAD || !f)
+		return (int)syscall(SYS_ioctl, fd, what, p);
+	late.f = NULL;
+	(void)!send(late.client, "x", 1, MSG_NOSIGNAL);
+	for (int i = 0; i < patience_ms(20000) && !f->busy; i++)
+		poll(NULL, 0, 1);
+	*(int *)p = 1;
+	return 0;
+}
+
+static void who_is_spared_and_gets_going_is_not_cut(void **state)
+{
+	struct fixture *f = *state;
+	_cleanup_close_ int stranger = httpc_tcp(f->port), next = -1;
+	int known[3];
+	_cleanup_answer_ struct answer goes_on = { 0 }, a = { 0 }, turned_away = { 0 };
+
+	httpc_send(stranger, "POST /busy HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n");
+	goes_on = httpc_answer(stranger);
+	assert_int_equal(goes_on.status, 100);
+	for (size_t i = 0; i < ARRAY_LEN(known); i++) {
+		_cleanup_answer_ struct answer b = { 0 };
+
+		known[i] = httpc_tcp(f->port);
+		httpc_send(known[i], "GET /known HTTP/1.1\r\nHost: h\r\n\r\n");
+		b = httpc_answer(known[i]);
+		assert_int_equal(b.status, 200);
+	}
+	late.client = stranger;
+	late.f = f;
+	next = httpc_tcp(f->port);
+	a = httpc_answer(stranger);
+	assert_true(f->busy);
+	assert_int_equal(a.status, 200);
+	httpc_send(next, "GET /x HTTP/1.1\r\nHost: h\r\n\r\n");
+	turned_away = httpc_answer(next); /* there was nobody to make room */
+	assert_int_equal(turned_away.status, 503);
+	for (size_t i = 0; i < ARRAY_LEN(known); i++)
+		close(known[i]);
+}
+
 static void who_is_turned_away_hears_why(void **state)
 {
 	struct fixture *f = *state;
@@ -794,6 +859,7 @@ int main(void)
 		P(answers_503_beyond_the_limit),
 		P(strangers_make_room_for_who_comes),
 		P(strangers_with_bodies_make_room),
+		P(who_is_spared_and_gets_going_is_not_cut),
 		P(who_is_turned_away_hears_why),
 		P(without_descriptors_who_comes_waits),
 		P(without_descriptors_strangers_make_room),
