@@ -69,6 +69,7 @@ static bool look_tls(struct egress *g, struct conn *c)
 	}
 	if (h.name[0] && !said(g, c, h.name))
 		return false;
+	c->unchecked |= h.hidden; /* what it says is not where it leads */
 	return raw(g, c);
 }
 

@@ -23,10 +23,6 @@ teardown() { remove_all; }
 
 POKE=/sandbox/home/poke
 put_poke() { put_file "$O/tests/linux/poke" "$POKE" 755; }
-put_file() { # put_file FROM TO [MODE]
-	api -X PUT -T "$1" -H 'Content-Type: application/octet-stream' "/v1/sandboxes/$S/files?path=$2" >/dev/null
-	[ -z "${3:-}" ] || guest "chmod $3 $2"
-}
 fetch() { guest "wget -q -O - http://$1 2>&1"; }
 
 # --- names

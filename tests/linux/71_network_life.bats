@@ -169,6 +169,22 @@ has_exited() { [ "$(api "/v1/sandboxes/$S/processes/$1" | jq -r .state)" = exite
 	sink_is_quiet
 }
 
+@test "a hello that hides its server's name goes out while there is no rule; one that comes later cuts it" {
+	server_start --egress-open
+	new '{"mode":"open"}'
+	for how in open ech; do
+		python3 "$NET_DIR/hello.py" ok.test "$how" >"$D/hello"
+		put_file "$D/hello" "/tmp/$how"
+		start_process "{ cat /tmp/$how; echo; echo behind $how; sleep 60; } | nc 11.0.1.10 9"
+		wait_for 10 world_saw "sink .* behind $how"
+	done
+	never world_saw ended
+	[ "$(patch_code '{"network":{"mode":"open","deny":["evil.test"]}}')" = 200 ]
+	wait_for 5 world_saw "sink $(sink_of 'behind ech') ended"
+	never world_saw "sink $(sink_of 'behind open') ended"
+}
+sink_of() { sed -n "s/^sink \([0-9]*\) $1\$/\1/p" "$D/world/log"; }
+
 @test "open is not offered without the flag, and the ceiling says so" {
 	server_start
 	[ "$(api /v1/capabilities | jq -c '[.capabilities.egress_open, .capabilities.egress_allowlist, .network.ceiling, .network.default.mode]')" = '[false,true,"allowlist","allowlist"]' ]

@@ -158,6 +158,11 @@ guest() {
 	return "$code"
 }
 
+put_file() { # put_file FROM TO [MODE]
+	api -X PUT -T "$1" -H 'Content-Type: application/octet-stream' "/v1/sandboxes/$S/files?path=$2" >/dev/null
+	[ -z "${3:-}" ] || guest "chmod $3 $2"
+}
+
 # served ADDRESS PORT: what a server inside says to one who connects there, once it listens.
 served() {
 	guest "$POKE serve $2 >/dev/null & n=0; until nc -w 3 $1 $2 </dev/null 2>/dev/null; do
