@@ -392,8 +392,10 @@ void egress_resume(struct sandbox *s)
 	if (s->network.mode == NET_NONE && faccessat(s->run_dirfd, "egress", F_OK, 0) < 0)
 		return;
 	if (new_egress(s, &g, &e) == 0) {
-		if (connect_events(g, &s->network, QUICK_MS, &r, &e) < 0)
+		if (connect_events(g, &s->network, QUICK_MS, &r, &e) < 0) {
+			g->unsure = true; /* it has what the front before said last, kept or not */
 			egress_watch_fd(g, -1);
+		}
 		set_egress(s, g);
 	}
 	if (e.code && s->network.mode != NET_NONE)

@@ -21,7 +21,7 @@
 #include <sys/un.h>
 #include <time.h>
 
-enum lie { HONEST, WRONG_MAGIC, NO_ENTRY, HANG_UP, SAYS_NO, LONG_ANSWER };
+enum lie { HONEST, WRONG_MAGIC, NO_ENTRY, HANG_UP, HANG_UP_ONCE, SAYS_NO, LONG_ANSWER };
 static struct {
 	char dir[64];
 	int listen;
@@ -74,7 +74,7 @@ static void serve(int fd, enum lie lie)
 	struct proto_frame f;
 	static uint8_t body[1 << 20];
 
-	if (lie == HANG_UP || fd_recv_full(fd, &hello, sizeof(hello), 1000) < 0 ||
+	if (lie == HANG_UP || lie == HANG_UP_ONCE || fd_recv_full(fd, &hello, sizeof(hello), 1000) < 0 ||
 		fd_send_full(fd, &ok, sizeof(ok), 1000) < 0)
 		return;
 	pthread_mutex_lock(&peer.lock);
@@ -107,6 +107,8 @@ static void *run(void *arg)
 		bool keep;
 		pthread_mutex_lock(&peer.lock);
 		lie = peer.lie;
+		if (lie == HANG_UP_ONCE)
+			peer.lie = HONEST;
 		pthread_mutex_unlock(&peer.lock);
 		serve(fd, lie);
 		pthread_mutex_lock(&peer.lock);
@@ -333,6 +335,19 @@ static void what_a_failed_change_left_in_force_is_taken_back(void **state)
 	}
 }
 
+/* The front before has died after it opened the network, and before that was kept. */
+static void one_that_cannot_be_reached_at_first_is_told_later(void **state)
+{
+	(void)state;
+	pthread_mutex_lock(&peer.lock);
+	peer.policy.mode = EGRESS_OPEN;
+	peer.lie = HANG_UP_ONCE;
+	pthread_mutex_unlock(&peer.lock);
+	box->network.mode = NET_NONE;
+	egress_resume(box);
+	assert_true(has_mode(EGRESS_NONE));
+}
+
 static void one_that_dies_is_started_again(void **state)
 {
 	struct err e = ERR_NULL;
@@ -529,6 +544,7 @@ int main(void)
 		ROW(a_process_that_lies_is_an_error),
 		ROW(a_change_that_fails_changes_nothing),
 		ROW(what_a_failed_change_left_in_force_is_taken_back),
+		ROW(one_that_cannot_be_reached_at_first_is_told_later),
 		ROW(one_that_dies_is_started_again),
 		ROW(one_that_is_asked_for_long_holds_up_no_other),
 		ROW(an_ended_sandbox_gets_no_other),
