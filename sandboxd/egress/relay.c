@@ -118,8 +118,10 @@ static int await_upgrade(struct egress *g, struct conn *c)
 static int down(struct egress *g, struct conn *c)
 {
 	struct dir *d = &c->down;
-	int r;
+	int r = pour(d, c->guest.fd); /* what was said before an answer is awaited, too */
 
+	if (r <= 0)
+		return r;
 	if (c->upgrade && (r = await_upgrade(g, c)) <= 0)
 		return r < 0 ? 1 : 0;
 	for (int i = 0; i < PER_TURN; i++) {

@@ -241,6 +241,16 @@ http() { # http TEXT [NAME [PORT]]: sends it raw, prints what comes back
 	wait_for 5 world_saw 'ended GET /none'
 }
 
+@test "what a server said before it was asked for an Upgrade comes before its answer" {
+	new "$(allow ok.test)"
+	put_poke
+	# somewhere between what buffers on the way hold and a bit more the last of it lies in the relay alone
+	guest "A=\$(nslookup ok.test | awk '/^Address: 198/ {print \$2}'); i=1; while [ \$i -le 64 ]; do
+		(echo \$i \$($POKE late \$A \$((20000 + i)))) & i=\$((i + 1)); done; wait" >"$D/out"
+	sort -n "$D/out" >&2
+	[ "$(awk '$2 == $1 * 16384' "$D/out" | wc -l)" = 64 ]
+}
+
 @test "who says no name in time is cut off" {
 	new "$(allow ok.test)"
 	put_poke

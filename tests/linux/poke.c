@@ -11,6 +11,7 @@
  *   hold ADDR PORT       sends a line each 100 ms until the connection ends, then prints "ended"
  *   first N ADDR PORT   median microseconds from connect to the server's first byte
  *   drain ADDR PORT PATH HOST  fetches over HTTP, prints megabytes a second
+ *   late ADDR PORT       lets the server speak first, asks for an Upgrade, then reads; prints how many bytes came
  *   serve PORT           accepts one connection on 0.0.0.0 and sends "hello" */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -237,6 +238,26 @@ static int drain(const char *addr, const char *port, const char *path, const cha
 	return 0;
 }
 
+static int late(const char *addr, const char *port)
+{
+	static const char ask[] = "GET / HTTP/1.1\r\nHost: ok.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+	struct sockaddr_in a = to(addr, port);
+	int s = dial((struct sockaddr *)&a, sizeof(a));
+	struct pollfd p = { .fd = s, .events = POLLIN };
+	static char b[1 << 16];
+	long got = 0;
+	ssize_t n;
+
+	nap(1500); /* all buffers on the way are full, or hold all */
+	if (s < 0 || send(s, ask, sizeof(ask) - 1, MSG_NOSIGNAL) < 0)
+		return say("late", -1);
+	nap(500);
+	while (poll(&p, 1, 3000) == 1 && (n = recv(s, b, sizeof(b), 0)) > 0)
+		got += n;
+	printf("%ld\n", got);
+	return 0;
+}
+
 static int serve(const char *port)
 {
 	struct sockaddr_in a = to("0.0.0.0", port);
@@ -279,6 +300,8 @@ int main(int argc, char **argv)
 		return first(atoi(argv[2]), argv[3], argv[4]);
 	if (!strcmp(op, "drain") && argc == 6)
 		return drain(argv[2], argv[3], argv[4], argv[5]);
+	if (!strcmp(op, "late") && argc == 4)
+		return late(argv[2], argv[3]);
 	if (!strcmp(op, "serve") && argc == 3)
 		return serve(argv[2]);
 	return 2;

@@ -209,6 +209,13 @@ def first(c):
     c.sendall(b"got " + d)
 
 
+def banner(c):
+    """Speaks first and much, as much as the port says in units of 16 KiB from 20000 on, then hears the other out."""
+    c.sendall(b"x" * ((c.getsockname()[1] - 20000) * 16384))
+    while c.recv(65536):
+        pass
+
+
 def sink(c):
     """Tells in the log what arrives, line by line."""
     peer = c.getpeername()[1]
@@ -248,6 +255,8 @@ def serve(port, fn, family=socket.AF_INET):
 SERVERS = {53: dns_tcp, 80: http, 443: https, 22: first, 7: echo, 8: count, 9: sink, 8080: http, 8443: https, 3128: http}
 for p, fun in SERVERS.items():
     serve(p, fun)
+for p in range(20001, 20065):
+    serve(p, banner)
 serve(80, http, socket.AF_INET6)
 for at in ("11.0.0.53", "192.168.77.53"):
     threading.Thread(target=dns_udp, args=(at,), daemon=True).start()
