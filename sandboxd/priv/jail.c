@@ -2,18 +2,23 @@
 #include "sandboxd/priv/jail.h"
 
 #include "common/sys/caps.h"
+#include "common/sys/clock.h"
 #include "common/sys/mem.h"
 #include "sandboxd/priv/child.h"
 
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #define ERRNO_MOST 4095
+#define LOOK_MS    50
 
 static void child(void (*run)(const void *arg, int out), const void *arg, int out)
 {
@@ -41,9 +46,43 @@ static int judge(struct fail *said, bool all, int status, const char *who, struc
 	return 0;
 }
 
-int jail_run(void (*run)(const void *arg, int out), const void *arg, struct fail *ret, size_t size, const char *who,
-	struct fail *f)
+static bool is_room(int dir)
 {
+	struct statvfs st;
+
+	if (fstatvfs(dir, &st) < 0)
+		return true;
+	uint64_t bytes = (uint64_t)st.f_blocks * st.f_frsize / 16, names = st.f_files / 16; /* 0: they are not counted */
+	if (bytes > JAIL_ROOM)
+		bytes = JAIL_ROOM;
+	if (names > JAIL_NAMES)
+		names = JAIL_NAMES;
+	return (uint64_t)st.f_bavail * st.f_frsize >= bytes && st.f_favail >= names;
+}
+
+/* Until it has ended: 0, or why it has to. */
+static int watch(int pidfd, const struct jail_bounds *b)
+{
+	int64_t end = clock_mono_us() + (int64_t)b->secs * 1000000;
+	struct pollfd p = { .fd = pidfd, .events = POLLIN };
+
+	for (;;) {
+		int n = poll(&p, 1, LOOK_MS);
+		if (n > 0)
+			return 0;
+		if (n < 0 && errno != EINTR)
+			return errno;
+		if (!is_room(b->dir))
+			return ENOSPC;
+		if (clock_mono_us() > end)
+			return ETIMEDOUT;
+	}
+}
+
+int jail_run(void (*run)(const void *arg, int out), const void *arg, const struct jail_bounds *b, struct fail *ret,
+	size_t size, const char *who, struct fail *f)
+{
+	_cleanup_close_ int pidfd = -1;
 	int p[2], status = 0;
 	pid_t pid;
 	ssize_t n;
@@ -56,15 +95,24 @@ int jail_run(void (*run)(const void *arg, int out), const void *arg, struct fail
 		child(run, arg, p[1]);
 	int sys = errno;
 	close(p[1]);
-	do
-		n = pid < 0 ? -1 : read(p[0], ret, size);
-	while (n < 0 && pid > 0 && errno == EINTR);
-	close(p[0]);
-	if (pid < 0)
+	if (pid < 0) {
+		close(p[0]);
 		return fail_set(f, sys, "start %s", who);
+	}
+	/* It has ended before anything is read: what it writes is no promise to end. */
+	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	sys = pidfd < 0 ? errno : watch(pidfd, b);
+	if (sys)
+		(void)kill(pid, SIGKILL);
 	while (waitpid(pid, &status, 0) < 0)
-		if (errno != EINTR)
+		if (errno != EINTR) {
+			close(p[0]);
 			return fail_set(f, errno, "wait for %s", who);
+		}
+	n = read(p[0], ret, size);
+	close(p[0]);
+	if (sys)
+		return fail_set(f, sys, "%s was ended", who);
 	return judge(ret, n == (ssize_t)size, status, who, f);
 }
 

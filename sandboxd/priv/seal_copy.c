@@ -24,9 +24,10 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
-#define DEPTH_MAX 2000
-#define CHUNK     (1 << 20)
-#define SLACK     ((int64_t)4 << 20)
+#define DEPTH_MAX   2000
+#define SECONDS_MAX 3600 /* its guest stands still meanwhile, and nobody waits longer */
+#define CHUNK       (1 << 20)
+#define SLACK       ((int64_t)4 << 20)
 #define INODES_LEAST 32768 /* more than any provider's smallest disk has */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define MEMORY_MAX RLIM_INFINITY /* a sanitizer reserves terabytes */
@@ -384,5 +385,5 @@ int seal_copy(const struct build_env *env, int from, int to, int64_t disk_mb, st
 	const struct job j = { env, from, to, disk_mb };
 	struct fail got = { 0 };
 
-	return jail_run(jailed, &j, &got, sizeof(got), "the copier", f);
+	return jail_run(jailed, &j, &(struct jail_bounds){ to, SECONDS_MAX }, &got, sizeof(got), "the copier", f);
 }

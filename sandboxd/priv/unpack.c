@@ -24,6 +24,7 @@
 #include <sys/xattr.h>
 
 #define SECONDS_MAX 1800 /* of a processor */
+#define WAIT_MAX    3600 /* seconds on the clock, for which the front waits */
 #define FILE_MAX    ((rlim_t)64 << 30)
 #define OPAQUE_LIST ((off_t)16 << 20)
 #define NAME_ROOM   16
@@ -175,7 +176,8 @@ static void jailed(const void *arg, int answer)
 static int run_jail(const struct jail *j, struct unpack_result *ret)
 {
 	struct unpack_result got = { 0 };
-	int r = jail_run(jailed, j, &got.fail, sizeof(got), "the unpacker", &ret->fail);
+	const struct jail_bounds b = { j->env->layers, WAIT_MAX };
+	int r = jail_run(jailed, j, &b, &got.fail, sizeof(got), "the unpacker", &ret->fail);
 
 	if (r == 0)
 		*ret = got;

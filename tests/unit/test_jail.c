@@ -5,6 +5,7 @@
 #include "tests/support/test.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/fs.h>
 #include <linux/perf_event.h>
 #include <sched.h>
@@ -174,7 +175,7 @@ static void in_a_jail(const struct plan *p, int got[ARRAY_LEN(rows)])
 	assert_int_equal(pipe(io), 0);
 	pid_t pid = fork();
 	if (pid == 0) {
-		int r = jail_run(attempts, p, &a.fail, sizeof(a), "it", &f);
+		int r = jail_run(attempts, p, &(struct jail_bounds){ list, 600 }, &a.fail, sizeof(a), "it", &f);
 		_exit(r == 0 && write(io[1], a.got, size) == (ssize_t)size ? 0 : 1);
 	}
 	close(io[1]);
@@ -238,6 +239,7 @@ static void only_a_whole_answer_is_an_end(void **state)
 		{ SIGXCPU, .want = -EIO }, { .mute = true, .want = -EIO }, { .sys = ENOSPC, .want = -ENOSPC },
 		{ .sys = ENOSPC, .status = 1, .want = -ENOSPC }, { .sys = -ENOSPC, .want = -EPROTO },
 		{ .sys = 1 << 30, .want = -EPROTO } };
+	const struct jail_bounds room = { open("/", O_PATH | O_CLOEXEC), 600 };
 
 	(void)state;
 	if (geteuid() != 0)
@@ -249,13 +251,63 @@ static void only_a_whole_answer_is_an_end(void **state)
 			struct fail answer = { 0 }, f = { 0 };
 			if (ends[i].signal == SIGXCPU)
 				(void)setrlimit(RLIMIT_CPU, &(struct rlimit){ 1, 1 });
-			int r = jail_run(ends_so, &ends[i], &answer, sizeof(answer), "it", &f);
+			int r = jail_run(ends_so, &ends[i], &room, &answer, sizeof(answer), "it", &f);
 			_exit(r == ends[i].want && f.sys == -r && memchr(f.text, 0, sizeof(f.text)) ? 0 : 1);
 		}
 		assert_int_equal(waitpid(pid, &status, 0), pid);
 		if (status)
 			fail_msg("end %zu: %x", i, (unsigned)status);
 	}
+	close(room.dir);
+}
+
+/* Its own counts may be gone with the rest of it: a word that is begun, and a disk that it fills. */
+static void stays(const void *arg, int out)
+{
+	(void)!write(out, arg, 1);
+	sleep(30); /* if nobody stops it */
+	_exit(1);
+}
+
+static void fills(const void *arg, int out)
+{
+	static const char block[1 << 20];
+	int fd = openat(*(const int *)arg, "f", O_WRONLY | O_CREAT, 0600);
+
+	while (write(fd, block, sizeof(block)) > 0)
+		;
+	stays(arg, out);
+}
+
+static int ended(void (*fn)(const void *arg, int out), int dir, int secs)
+{
+	pid_t pid = fork();
+	int status = 0;
+
+	if (pid == 0) {
+		struct fail answer = { 0 }, f = { 0 };
+		int r = jail_run(fn, &dir, &(struct jail_bounds){ dir, secs }, &answer, sizeof(answer), "it", &f);
+		_exit(r == -f.sys && f.sys < 256 ? f.sys : 255);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void a_jail_that_does_not_stop_is_stopped(void **state)
+{
+	char path[] = "/tmp/sbx-jail.XXXXXX";
+
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	assert_non_null(mkdtemp(path));
+	assert_int_equal(mount("none", path, "tmpfs", 0, "size=64m"), 0);
+	int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_int_equal(umount2(path, MNT_DETACH), 0);
+	assert_int_equal(rmdir(path), 0);
+	assert_int_equal(ended(stays, dir, 1), ETIMEDOUT);
+	assert_int_equal(ended(fills, dir, 60), ENOSPC);
+	close(dir);
 }
 
 int main(void)
@@ -263,6 +315,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_jail_reaches_nobody),
 		cmocka_unit_test(only_a_whole_answer_is_an_end),
+		cmocka_unit_test(a_jail_that_does_not_stop_is_stopped),
 	};
 
 	return run_table(tests);
