@@ -23,6 +23,7 @@ static const struct {
 	{ "connections by sk_lookup", try_sk_lookup },
 	{ "skopeo", try_skopeo },
 	{ "seccomp", try_seccomp },
+	{ "cores", try_cores },
 	{ "/dev/fuse", try_fuse_device },
 	{ "fusermount3", try_fusermount },
 	{ "news of changed files", try_watch },

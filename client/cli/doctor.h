@@ -23,6 +23,7 @@ void try_overlay_idmap(struct finding *f);
 void try_cgroup(struct finding *f);
 void try_loop(struct finding *f);
 void try_seccomp(struct finding *f);
+void try_cores(struct finding *f);
 void try_fuse_device(struct finding *f);
 void try_fusermount(struct finding *f);
 void try_btrfs(struct finding *f);

@@ -114,6 +114,21 @@ void try_seccomp(struct finding *f)
 	say_errno(f, r < 0 ? errno : 0, "a kernel built with CONFIG_SECCOMP_FILTER is needed");
 }
 
+/* What keeps a guest's crash from a program of the host's, a limit of 1, is not asked for a socket. */
+void try_cores(struct finding *f)
+{
+	char pattern[128] = "";
+	_cleanup_close_ int fd = open("/proc/sys/kernel/core_pattern", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? 0 : read(fd, pattern, sizeof(pattern) - 1);
+
+	pattern[n > 0 ? n : 0] = '\0';
+	pattern[strcspn(pattern, "\n")] = '\0';
+	f->optional = true;
+	say(f, pattern[0] != '@',
+		pattern[0] == '@' ? "crashes of guests go to %s" : "no crash of a guest goes to %s", pattern);
+	mend(f, "let kernel.core_pattern name a file, or a program after a bar");
+}
+
 void try_fuse_device(struct finding *f)
 {
 	_cleanup_close_ int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);

@@ -75,6 +75,16 @@ while os.path.exists(sys.argv[2]) and len(os.listdir(sys.argv[2])) < 24 and time
 	[[ $output == *"backend linux"* ]]
 }
 
+@test "doctor tells of a host to whose server for cores the crashes of guests go" {
+	result() { "$O/bin/sbx" --json doctor | jq -r '.checks[] | select(.check == "cores") | .result'; }
+	export -f result
+	export O
+	echo '|/usr/lib/handler %P' >"$T/pattern"
+	[ "$(unshare -m bash -c 'mount --bind "$0" /proc/sys/kernel/core_pattern && result' "$T/pattern")" = ok ]
+	echo '@/run/cores.sock' >"$T/pattern"
+	[ "$(unshare -m bash -c 'mount --bind "$0" /proc/sys/kernel/core_pattern && result' "$T/pattern")" = limited ]
+}
+
 @test "a killed server takes the command back" {
 	"$O/bin/sbx" run box sh -c 'echo one; sleep 3; echo two; exit 6' >"$T/over" 2>"$T/over.err" </dev/null 3>&- &
 	pid=$!
