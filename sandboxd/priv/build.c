@@ -22,6 +22,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -36,6 +37,7 @@
 #endif
 
 #define WORKER_STACK 65536
+#define GUEST_OOM    900
 
 struct builder {
 	const struct build_env *env;
@@ -87,10 +89,25 @@ static int forbid_namespaces(int proc, struct fail *f)
 	return 0;
 }
 
+/* Where memory ends, of the sandbox or of the machine, the guest's processes go before its file worker and shim, and
+ * before what else runs here. Raising takes no right. */
+static int first_to_go(struct fail *f)
+{
+	static const char file[] = "/proc/self/oom_score_adj";
+	char now[16];
+	int r = file_read(AT_FDCWD, file, now, sizeof(now));
+
+	if (r == 0 && strtol(now, NULL, 10) < GUEST_OOM)
+		r = file_write(AT_FDCWD, file, "%d", GUEST_OOM);
+	return r < 0 ? fail_set(f, r, "set %s", file) : 0;
+}
+
 static int first_prepare(struct builder *b, int *proc, struct fail *f)
 {
-	int r = root_build(&b->root, proc, f);
+	int r = first_to_go(f);
 
+	if (r == 0)
+		r = root_build(&b->root, proc, f);
 	if (r < 0)
 		return r;
 	if (setns(b->userns, CLONE_NEWUSER) < 0)
@@ -218,7 +235,7 @@ static int start_worker(struct builder *b)
 {
 	_Alignas(16) char stack[WORKER_STACK];
 	struct worker_args a = { .b = b };
-	int sv[2];
+	int sv[2], r;
 
 	if (pair(sv, &b->fail) < 0)
 		return -1;
@@ -230,7 +247,11 @@ static int start_worker(struct builder *b)
 		return fail_set(&b->fail, errno, "start the file worker");
 	close(sv[1]);
 	b->worker_fd = sv[0];
-	return b->fail.sys ? -b->fail.sys : 0;
+	if (b->fail.sys)
+		return -b->fail.sys;
+	/* Nothing of the guest runs yet. */
+	r = cg_join_files(&b->cg, b->worker);
+	return r < 0 ? fail_set(&b->fail, r, "enter the file worker's control group") : 0;
 }
 
 /* --- first half ------------------------------------------------------------------------------ */

@@ -49,12 +49,19 @@ static int cpu_v2(int dir, int64_t milli, struct fail *f)
 	return 0;
 }
 
-static int limit_v2(int dir, int64_t bytes, struct fail *f)
+static int memory_v2(int dir, int64_t bytes, struct fail *f)
 {
 	int r = limit(dir, "memory.max", bytes, f);
 
 	if (r == 0 && faccessat(dir, "memory.swap.max", F_OK, 0) == 0)
 		r = limit(dir, "memory.swap.max", 0, f);
+	return r;
+}
+
+static int limit_v2(int dir, int64_t bytes, struct fail *f)
+{
+	int r = memory_v2(dir, bytes, f);
+
 	if (r == 0)
 		r = limit(dir, "memory.high", (bytes / 100 * 95) & ~(int64_t)4095, f);
 	if (r == 0)
@@ -62,20 +69,22 @@ static int limit_v2(int dir, int64_t bytes, struct fail *f)
 	return r;
 }
 
-static int limit_v1(enum cg_ctrl c, int dir, int64_t bytes, struct fail *f)
+static int memory_v1(int dir, int64_t bytes, struct fail *f)
 {
-	int r = 0;
+	int r = limit(dir, "memory.limit_in_bytes", bytes, f);
 
-	if (c == CG_PIDS)
-		return limit(dir, "pids.max", CG_PIDS_DEFAULT, f);
-	if (c == CG_MEMORY) {
-		r = limit(dir, "memory.limit_in_bytes", bytes, f);
-		if (r == 0 && faccessat(dir, "memory.memsw.limit_in_bytes", F_OK, 0) == 0)
-			r = limit(dir, "memory.memsw.limit_in_bytes", bytes, f);
-		/* What lies in sockets is not in the figures above; v2 counts it by itself. */
-		if (r == 0 && faccessat(dir, "memory.kmem.tcp.limit_in_bytes", F_OK, 0) == 0)
-			r = limit(dir, "memory.kmem.tcp.limit_in_bytes", bytes / 4, f);
-	}
+	if (r == 0 && faccessat(dir, "memory.memsw.limit_in_bytes", F_OK, 0) == 0)
+		r = limit(dir, "memory.memsw.limit_in_bytes", bytes, f);
+	return r;
+}
+
+static int guest_memory_v1(int dir, int64_t bytes, struct fail *f)
+{
+	int r = memory_v1(dir, bytes, f);
+
+	/* What lies in sockets is not in the figures above; v2 counts it by itself. */
+	if (r == 0 && faccessat(dir, "memory.kmem.tcp.limit_in_bytes", F_OK, 0) == 0)
+		r = limit(dir, "memory.kmem.tcp.limit_in_bytes", bytes / 4, f);
 	return r;
 }
 
@@ -129,6 +138,18 @@ static int make_v2(
 	return r < 0 ? r : procs_of(box->guest_dir, "init/cgroup.procs", &box->init, f);
 }
 
+static int make_memory_v1(int dir, struct cg_box *box, struct fail *f)
+{
+	_cleanup_close_ int guest = dir_make(dir, "guest", 0755);
+
+	if (guest < 0)
+		return fail_set(f, guest, "make the guest's memory control group");
+	box->oom = openat(guest, "memory.oom_control", O_RDONLY | O_CLOEXEC);
+	if (procs_of(dir, "cgroup.procs", &box->files1, f) < 0)
+		return -1;
+	return procs_of(guest, "cgroup.procs", &box->guest1[CG_MEMORY], f);
+}
+
 static int make_v1(
 	const struct cg *cg, enum cg_ctrl c, const char *name, struct cg_box *box, struct fail *f)
 {
@@ -136,9 +157,7 @@ static int make_v1(
 
 	if (dir < 0)
 		return fail_set(f, dir, "make %s control group", cg_ctrl_name[c]);
-	if (c == CG_MEMORY)
-		box->oom = openat(dir, "memory.oom_control", O_RDONLY | O_CLOEXEC);
-	return procs_of(dir, "cgroup.procs", &box->guest1[c], f);
+	return c == CG_MEMORY ? make_memory_v1(dir, box, f) : procs_of(dir, "cgroup.procs", &box->guest1[c], f);
 }
 
 int cg_make(
@@ -152,40 +171,49 @@ int cg_make(
 	return r;
 }
 
-static int guest_dir(const struct cg *cg, const char *name)
+static int open_dir(int base, const char *name, const char *below, struct fail *f)
 {
 	char path[64];
+	int fd;
 
-	snprintf(path, sizeof(path), "%s/guest", name);
-	return open_below(cg->base2, path, O_RDONLY | O_DIRECTORY, 0);
+	snprintf(path, sizeof(path), "%s%s", name, below);
+	fd = open_below(base, path, O_RDONLY | O_DIRECTORY, 0);
+	return fd < 0 ? fail_set(f, fd, "open control group") : fd;
+}
+
+/* All of the sandbox, then the guest in it. */
+static int limit_memory(const struct cg *cg, const char *name, int64_t memory_mb, struct fail *f)
+{
+	bool v2 = cg->mode == CG_V2;
+	int base = v2 ? cg->base2 : cg->base1[CG_MEMORY];
+	int64_t bytes = memory_mb << 20, all = (memory_mb + CG_BESIDE_MB) << 20;
+	_cleanup_close_ int top = open_dir(base, name, "", f);
+	_cleanup_close_ int guest = top < 0 ? -1 : open_dir(base, name, "/guest", f);
+
+	if (top < 0 || guest < 0)
+		return -1;
+	if ((v2 ? memory_v2(top, all, f) : memory_v1(top, all, f)) < 0)
+		return -1;
+	return v2 ? limit_v2(guest, bytes, f) : guest_memory_v1(guest, bytes, f);
 }
 
 int cg_limit(const struct cg *cg, const char *name, int64_t memory_mb, struct fail *f)
 {
-	int r = 0;
+	int r = limit_memory(cg, name, memory_mb, f);
 
-	for (int c = 0; c < CG_CTRLS && r == 0; c++) {
-		if (cg->base1[c] < 0)
-			continue;
-		_cleanup_close_ int dir = open_below(cg->base1[c], name, O_RDONLY | O_DIRECTORY, 0);
-		r = dir < 0 ? fail_set(f, dir, "open control group")
-			    : limit_v1(c, dir, memory_mb << 20, f);
-	}
-	if (r < 0 || cg->mode != CG_V2)
+	if (r < 0 || cg->mode == CG_V2)
 		return r;
-	_cleanup_close_ int dir = guest_dir(cg, name);
-	return dir < 0 ? fail_set(f, dir, "open control group") : limit_v2(dir, memory_mb << 20, f);
+	_cleanup_close_ int pids = open_dir(cg->base1[CG_PIDS], name, "", f);
+	return pids < 0 ? pids : limit(pids, "pids.max", CG_PIDS_DEFAULT, f);
 }
 
 int cg_limit_cpu(const struct cg *cg, const char *name, int64_t milli, struct fail *f)
 {
 	bool v2 = cg->mode == CG_V2;
-	_cleanup_close_ int dir =
-		v2 ? guest_dir(cg, name)
-		   : open_below(cg->base1[CG_CPU], name, O_RDONLY | O_DIRECTORY, 0);
+	_cleanup_close_ int dir = open_dir(v2 ? cg->base2 : cg->base1[CG_CPU], name, v2 ? "/guest" : "", f);
 
 	if (dir < 0)
-		return fail_set(f, dir, "open control group");
+		return dir;
 	return v2 ? cpu_v2(dir, milli, f) : limit(dir, "cpu.cfs_quota_us", cpu_quota(milli), f);
 }
 
@@ -193,6 +221,7 @@ void cg_box_close(struct cg_box *box)
 {
 	close_p(&box->svc);
 	close_p(&box->init);
+	close_p(&box->files1);
 	close_p(&box->guest_dir);
 	close_p(&box->oom);
 	for (int c = 0; c < CG_CTRLS; c++)
@@ -235,24 +264,33 @@ int cg_join_init(const struct cg_box *box, pid_t pid)
 	return r;
 }
 
+int cg_join_files(const struct cg_box *box, pid_t pid)
+{
+	return join(box->files1, pid);
+}
+
+static void kill_each(int dir)
+{
+	_cleanup_close_ int procs = openat(dir, "cgroup.procs", O_RDONLY | O_CLOEXEC);
+	FILE *fp = procs < 0 ? NULL : fdopen(steal_fd(&procs), "r");
+	int pid;
+
+	while (fp && fscanf(fp, "%d", &pid) == 1)
+		kill(pid, SIGKILL);
+	if (fp)
+		fclose(fp);
+}
+
 /* Pure v1: no single switch. Freeze, so that nothing forks away, signal each, thaw. */
 static int kill_v1(const struct cg *cg, const char *name)
 {
 	_cleanup_close_ int dir =
 		open_below(cg->base1[CG_FREEZER], name, O_RDONLY | O_DIRECTORY, 0);
-	_cleanup_close_ int procs = -1;
-	FILE *fp;
-	int pid;
 
 	if (dir < 0)
 		return dir;
 	(void)file_write(dir, "freezer.state", "FROZEN");
-	procs = openat(dir, "cgroup.procs", O_RDONLY | O_CLOEXEC);
-	fp = procs < 0 ? NULL : fdopen(steal_fd(&procs), "r");
-	while (fp && fscanf(fp, "%d", &pid) == 1)
-		kill(pid, SIGKILL);
-	if (fp)
-		fclose(fp);
+	kill_each(dir);
 	return file_write(dir, "freezer.state", "THAWED");
 }
 
@@ -354,8 +392,20 @@ static int remove_groups(int parent, const char *name)
 	return rmdir_patiently(parent, name);
 }
 
+/* Pure v1: the worker is in no group that is killed, and ends as its shim does. One that somebody has taken over need
+ * not. */
+static void end_worker(const struct cg *cg, const char *name)
+{
+	_cleanup_close_ int dir = open_below(cg->base1[CG_MEMORY], name, O_RDONLY | O_DIRECTORY, 0);
+
+	if (dir >= 0)
+		kill_each(dir);
+}
+
 int cg_remove(const struct cg *cg, const char *name)
 {
+	if (cg->base2 < 0)
+		end_worker(cg, name);
 	int r = cg->base2 >= 0 ? remove_groups(cg->base2, name) : 0;
 
 	for (int c = 0; c < CG_CTRLS; c++) {

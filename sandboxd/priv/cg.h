@@ -3,8 +3,12 @@
  * the limits live there (v2) or in the v1 controllers (hybrid, v1).
  *
  *   cgroup2   sandboxd-<hash>/n<block>/{svc,guest/{init,p<n>}}
- *   v1        sandboxd-<hash>/n<block>        guest processes only; the shim and the file worker
- *                                             are in sandboxd-<hash>/svc, outside the limits
+ *   v1        sandboxd-<hash>/n<block>        guest processes only; the shim is in sandboxd-<hash>/svc
+ *   memory    sandboxd-<hash>/n<block>/guest  the same, and the file worker in n<block>
+ *
+ * What the file worker writes into a folder in memory (/tmp, /dev/shm) is charged to where the worker is. So memory
+ * has two limits in either layout: guest's own, and n<block>'s, which is CG_BESIDE_MB more: what those beside the guest
+ * need for themselves. Beyond it the kernel ends guest's processes first (build.c, first_to_go).
  *
  * The groups are named after the id block, not the sandbox: moving a process into a group can take
  * the kernel ten milliseconds, so this is done for spare sandboxes that have no id yet.
@@ -22,6 +26,8 @@
 
 #define CG_PIDS_DEFAULT 1024
 #define CG_BASE         "sandboxd-"
+/* The worker's buffers; on cgroup2 also the relay's memory and the shim's. */
+#define CG_BESIDE_MB 128
 
 enum cg_mode { CG_NONE, CG_V2, CG_HYBRID, CG_V1 };
 /* CG_CPUACCT only counts: it is used where it is mounted and there is no cgroup2. */
@@ -45,12 +51,13 @@ struct cg {
 struct cg_box {
 	int svc, init; /* cgroup2 cgroup.procs, -1 on pure v1 */
 	int guest1[CG_CTRLS];
+	int files1;    /* v1's memory group of the file worker, -1 on cgroup2, which has it in svc */
 	int guest_dir; /* cgroup2 guest/ folder, owned by the shim */
 	int oom;       /* memory.events or memory.oom_control, for reading */
 };
 #define CG_BOX_NULL                                                                                \
 	{                                                                                          \
-		-1, -1, { -1, -1, -1, -1, -1 }, -1, -1                                                 \
+		-1, -1, { -1, -1, -1, -1, -1 }, -1, -1, -1                                                 \
 	}
 
 extern const char *const cg_ctrl_name[CG_CTRLS];
@@ -72,6 +79,8 @@ int cg_join_svc(const struct cg_box *box, pid_t pid);
 /* The caller, into a sandbox that exists. */
 int cg_join_svc_of(const struct cg *cg, uint32_t block);
 int cg_join_init(const struct cg_box *box, pid_t pid);
+/* The file worker: its memory is the sandbox's. */
+int cg_join_files(const struct cg_box *box, pid_t pid);
 /* Kills all of it, at once; does not wait. */
 int cg_kill(const struct cg *cg, const char *name);
 /* Asks the kernel to stop all of it, or to set it going; does not wait (cg_freeze.c). */

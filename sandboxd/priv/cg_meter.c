@@ -7,10 +7,11 @@
  *   disk        io.stat: what has reached it   /proc/PID/io of each process: what was made dirty
  *   processes   pids.current, without sbx-init
  *
- * Memory is without what only caches files and can be had back at once. The v1 controller of disks sees
- * neither pages that are written back nor, on newer kernels, anything.
+ * Memory is without what only caches files and can be had back at once; what the file worker has put into
+ * memory, in /tmp for one, is added to it. The v1 controller of disks sees neither pages that are written back nor, on
+ * newer kernels, anything.
  *
- * All are of the guest's processes alone; the shim and the file worker are in other groups. */
+ * The others are of the guest's processes alone; the shim and the file worker are in other groups. */
 #include "sandboxd/priv/cg.h"
 
 #include "common/sys/mem.h"
@@ -97,19 +98,34 @@ static int64_t cpu_ns(const struct cg *cg, const char *name, const char *guest)
 		cg->base1[cg->base1[CG_CPUACCT] >= 0 ? CG_CPUACCT : CG_CPU], name, "cpuacct.usage");
 }
 
-static void memory(const struct cg *cg, const char *name, const char *guest, int64_t *ret)
+/* Never more than the limit, which is the guest's: what is beyond it takes from others of the sandbox. */
+static int64_t together(int64_t guest, int64_t worker, int64_t limit)
 {
-	int dir = cg->base1[CG_MEMORY];
+	int64_t all = guest < 0 || worker < 0 ? guest : guest + worker;
 
-	if (cg->mode == CG_V2) {
-		ret[MEMORY] = without(number_of(cg->base2, guest, "memory.current"),
-			value_in(cg->base2, guest, "memory.stat", "inactive_file"));
-		ret[MEMORY_LIMIT] = number_of(cg->base2, guest, "memory.max");
-		return;
-	}
-	ret[MEMORY] = without(number_of(dir, name, "memory.usage_in_bytes"),
-		value_in(dir, name, "memory.stat", "total_inactive_file"));
-	ret[MEMORY_LIMIT] = number_of(dir, name, "memory.limit_in_bytes");
+	return limit > 0 && all > limit ? limit : all;
+}
+
+static void memory_v2(int dir, const char *name, const char *guest, int64_t *ret)
+{
+	char svc[64];
+	int64_t own = without(number_of(dir, guest, "memory.current"),
+		value_in(dir, guest, "memory.stat", "inactive_file"));
+
+	snprintf(svc, sizeof(svc), "%s/svc", name);
+	ret[MEMORY_LIMIT] = number_of(dir, guest, "memory.max");
+	ret[MEMORY] = together(own, value_in(dir, svc, "memory.stat", "shmem"), ret[MEMORY_LIMIT]);
+}
+
+static void memory_v1(int dir, const char *name, const char *guest, int64_t *ret)
+{
+	bool apart = dir >= 0 && faccessat(dir, guest, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+	const char *group = apart ? guest : name; /* made by a broker that had no group for the worker */
+	int64_t own = without(number_of(dir, group, "memory.usage_in_bytes"),
+		value_in(dir, group, "memory.stat", "total_inactive_file"));
+
+	ret[MEMORY_LIMIT] = number_of(dir, group, "memory.limit_in_bytes");
+	ret[MEMORY] = together(own, apart ? value_in(dir, name, "memory.stat", "shmem") : 0, ret[MEMORY_LIMIT]);
 }
 
 /* "8:0 rbytes=1 wbytes=2 …" for each disk. What goes through a loop device comes again at the disk
@@ -169,7 +185,10 @@ int cg_meter(const struct cg *cg, const char *name, int64_t ret[CG_FIGURES])
 		ret[i] = -1;
 	snprintf(guest, sizeof(guest), "%s/guest", name);
 	ret[CPU_NS] = cpu_ns(cg, name, guest);
-	memory(cg, name, guest, ret);
+	if (cg->mode == CG_V2)
+		memory_v2(cg->base2, name, guest, ret);
+	else
+		memory_v1(cg->base1[CG_MEMORY], name, guest, ret);
 	disk(cg, name, guest, ret);
 	tasks = cg->mode == CG_V2 ? number_of(cg->base2, guest, "pids.current")
 				  : number_of(cg->base1[CG_PIDS], name, "pids.current");

@@ -5,6 +5,7 @@
 #include "common/sys/caps.h"
 #include "common/sys/core.h"
 #include "common/sys/mem.h"
+#include "sandboxd/priv/cg.h"
 
 #include <grp.h>
 #include <linux/keyctl.h>
@@ -21,6 +22,10 @@ static const uint64_t keep[] = {
 			CAP(FSETID) | CAP(SETFCAP) | CAP(SETUID) | CAP(SETGID) | CAP(SETPCAP),
 };
 
+/* Guest root's processes are the same user's as the worker; its threads come on top, and only its filter keeps it from
+ * making processes. */
+#define WORKER_TASKS (CG_PIDS_DEFAULT + 128)
+
 /* Downwards only: raising needs a right that not every host gives its root. */
 static const struct {
 	int what;
@@ -32,12 +37,15 @@ static const struct {
 	{ RLIMIT_MSGQUEUE, 819200, 0 },
 	{ RLIMIT_NICE, 0, 0 },
 	{ RLIMIT_RTPRIO, 0, 0 },
+	{ RLIMIT_NPROC, RLIM_INFINITY, WORKER_TASKS },
 };
 
 static int set_limit(int what, rlim_t value)
 {
 	struct rlimit l;
 
+	if (value == RLIM_INFINITY)
+		return 0;
 	if (getrlimit(what, &l) < 0)
 		return -errno;
 	if (l.rlim_max > value)

@@ -19,6 +19,8 @@
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
 
+#define RUN_MAX_MB 32 /* of /run */
+
 int root_open_in(int root, const char *path, int flags)
 {
 	return sys_openat2(root, path, (uint64_t)flags | O_PATH, 0,
@@ -325,12 +327,15 @@ static int make_tmpfs(int root, const struct root_spec *s, const char *path, con
 	return mnt < 0 ? mnt : 0;
 }
 
+/* All of them full are little more than the sandbox's memory: their files alone, which no process's end gives back,
+ * never take what sbx-init and the worker need (CG_BESIDE_MB). */
 static int make_memory_mounts(int root, const struct root_spec *s, struct fail *f)
 {
+	int64_t run = s->memory_mb / 8 < RUN_MAX_MB ? s->memory_mb / 8 : RUN_MAX_MB;
 	int r = make_tmpfs(root, s, "tmp", "mode=1777", s->memory_mb / 2, f);
 
 	if (r == 0)
-		r = make_tmpfs(root, s, "run", "mode=0755", s->memory_mb / 8, f);
+		r = make_tmpfs(root, s, "run", "mode=0755", run, f);
 	if (r == 0)
 		r = make_tmpfs(root, s, "dev/shm", "mode=1777", s->memory_mb / 2, f);
 	return r;

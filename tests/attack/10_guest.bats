@@ -172,6 +172,38 @@ links_image() {
 	done
 }
 
+# The file worker writes these, outside the guest's groups.
+@test "files that come from outside into memory take it from the sandbox's processes, not from the host" {
+	local id init n got
+	on u
+	id=$(new '{"memory_mb":256}')
+	init=$(pgrep -P "$(od -An -t d4 -j 16 -N 4 "$D/state/priv/boxes/$id" | tr -d ' ')" | head -n1)
+	guest "$id" '(head -c 200000000 /dev/zero; exec sleep 1000) | tail -c 200000000 >/dev/null 2>&1 &
+		until [ "$(awk "\$1 == \"VmRSS:\" { print \$2 }" "/proc/$!/status")" -gt 190000 ]; do sleep 0.1; done' >/dev/null
+	is "$(guest "$id" 'pidof tail | wc -w')" 1
+	for n in 1 2 3 4 5 6; do # 192 MiB beside them: all that is in memory is 384 MiB at most
+		got=/tmp
+		[ $((n % 2)) = 0 ] || got=/dev/shm
+		is "$(head -c 33554432 /dev/zero | put "$id" "$got/f$n")" 204
+	done
+	is "$(guest "$id" 'pidof tail | wc -w')" 0
+	kill -0 "$init"
+	is "$(head -c 67108864 /dev/zero | put "$id" /tmp/large)" 409 # half of the memory is what /tmp may hold
+	is "$(guest "$id" 'ls /tmp; cat /tmp/* /dev/shm/* | wc -c')" "$(printf 'f2\nf4\nf6\n201326592')"
+	is "$(put "$id" /sandbox/home/small <<<small)" 204
+}
+
+@test "where memory ends, guests go before their shim and file worker, and before others of the host" {
+	local id shim pid
+	on u
+	id=$(new)
+	shim=$(od -An -t d4 -j 16 -N 4 "$D/state/priv/boxes/$id" | tr -d ' ')
+	is "$(guest "$id" 'cat /proc/self/oom_score_adj')" 900
+	for pid in "$shim" "$(pgrep -P "$shim" -x sbx-worker || pgrep -P "$shim" | tail -n 1)"; do
+		is "$(cat "/proc/$pid/oom_score_adj")" "$(cat /proc/self/oom_score_adj)"
+	done
+}
+
 @test "paths of the host are in no file of procfs" {
 	for s in u r; do
 		on $s

@@ -135,12 +135,34 @@ SENSE="more errno size twice descriptors"
 	as_before
 }
 
+worker_of() { pgrep -P "$(shim_of "$1")" -x sbx-worker || pgrep -P "$(shim_of "$1")" | tail -n 1; }
+
+@test "a worker that makes threads without end makes them to a number" {
+	local id
+	id=$(new)
+	is "$(code "/v1/sandboxes/$id/fs/stat?path=/lie/threads")" 200
+	[ "$(jq .size "$T/answer")" -ge 1 ] && [ "$(jq .size "$T/answer")" -le 1152 ] || { jq .size "$T/answer" >&2; return 1; }
+	neighbour
+	del "$id"
+	as_before
+}
+
+@test "a worker that takes memory without end takes its sandbox's, and ends with it" {
+	local id got
+	id=$(new '{"memory_mb": 64}')
+	got=$(code "/v1/sandboxes/$id/fs/stat?path=/lie/touch")
+	[[ $got == 5?? || $got == 000 ]] || { echo "$got $(head -c 200 "$T/answer")" >&2; return 1; }
+	await 60 state_is "$id" terminated
+	neighbour
+	as_before
+}
+
 # The other way round: a client's connection is the worker's own.
 @test "a client that attaches descriptors to its requests: the worker keeps none" {
 	local id worker before n
 	id=$(new)
 	code "/v1/sandboxes/$id/fs/stat?path=/" >/dev/null
-	worker=$(pgrep -P "$(shim_of "$id")" -x sbx-worker || pgrep -P "$(shim_of "$id")" | tail -n 1)
+	worker=$(worker_of "$id")
 	before=$(fds "$worker")
 	for n in 1 2 3 200; do
 		is "$(python3 tests/attack/attach.py "$D/sock" "$id" 12 $n)" 12

@@ -300,6 +300,37 @@ static void memory_disk_and_processes_are_what_was_used(void **state)
 	end(id);
 }
 
+static void put_file(const char *id, const char *path, size_t size)
+{
+	_cleanup_free_ char *data = calloc(1, size);
+
+	assert_non_null(data);
+	_cleanup_answer_ struct answer a = rig_send(rig, "PUT",
+		rig_path("/v1/sandboxes/%s/files?path=%s", id, path), NULL, "application/octet-stream", data, size);
+	assert_int_equal(a.status, 204);
+}
+
+static void memory_that_the_server_writes_to_is_the_sandboxs(void **state)
+{
+	const char *id = sandbox(",\"memory_mb\":256");
+	json_t *list;
+	double more;
+
+	(void)state;
+	await_samples(id, 1);
+	put_file(id, "/tmp/x", 32 * MIB);
+	put_file(id, "/dev/shm/x", 32 * MIB);
+	await_samples(id, count(id) + 2);
+	list = samples(id);
+	assert_sound(list);
+	more = number(json_array_get(list, json_array_size(list) - 1), "memory_bytes") -
+	       number(json_array_get(list, 0), "memory_bytes");
+	assert_true(more > 60.0 * MIB);
+	assert_true(more < 90.0 * MIB);
+	json_decref(list);
+	end(id);
+}
+
 /* --- when there are samples ------------------------------------------------------------------ */
 
 static void the_end_keeps_the_history_as_it_is(void **state)
@@ -418,6 +449,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(processor_time_is_what_the_kernel_counts),
 		cmocka_unit_test(memory_disk_and_processes_are_what_was_used),
+		cmocka_unit_test(memory_that_the_server_writes_to_is_the_sandboxs),
 		cmocka_unit_test(the_end_keeps_the_history_as_it_is),
 		cmocka_unit_test(asleep_it_is_not_measured),
 		cmocka_unit_test(asking_is_no_use),

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# Usage where the server sees the first generation of control groups only: cgroup2 is hidden from it.
+# Usage, and the end of a sandbox, where the server sees the first generation of control groups only: cgroup2 is hidden
+# from it.
 
 setup() {
 	[ "$(id -u)" = 0 ] || skip "needs root"
@@ -10,8 +11,10 @@ setup() {
 	[ "$V2" != /sys/fs/cgroup ] || skip "cgroup2 cannot be hidden here"
 	O=${SBX_BUILD:-$PWD/build}
 	D=$(mktemp -d /var/tmp/sbx-v1.XXXXXX)
+	programs=$O/bin
+	[[ $BATS_TEST_DESCRIPTION != *'taken over'* ]] || programs=$O/tests/attack/liars
 	unshare -m sh -c '[ -z "$1" ] || umount "$1"; shift; exec "$@"' - "$V2" "$O/bin/sandboxd" \
-		--listen "unix://$D/sock" --state-dir "$D/state" --image-dir "${SBX_IMAGES:-$O/images}" 2>"$D/log" 3>&- &
+		--listen "unix://$D/sock" --state-dir "$D/state" --libexec-dir "$programs" --image-dir "${SBX_IMAGES:-$O/images}" 2>"$D/log" 3>&- &
 	SRV=$!
 	for _ in $(seq 600); do
 		[ "$(api -o /dev/null -w '%{http_code}' /v1/health 2>/dev/null)" = 200 ] && return 0
@@ -60,4 +63,18 @@ wait_above() {
 	wait_above cpu_percent 1
 	[ "$(newest memory_limit_bytes)" = 268435456 ]
 	[ "$(newest processes)" = 1 ]
+}
+
+@test "a file worker that was taken over, and does not end with its shim, ends with its sandbox" {
+	S=$(post /v1/sandboxes '{"memory_mb":256,"network":{"mode":"none"}}' | jq -r .id)
+	shim=$(od -An -t d4 -j 16 -N 4 "$D/state/priv/boxes/$S" | tr -d ' ')
+	worker=$(pgrep -P "$shim" -x sbx-worker || pgrep -P "$shim" | tail -n 1)
+	[ "$(api -o /dev/null -w '%{http_code}' "/v1/sandboxes/$S/fs/stat?path=/lie/deaf")" = 200 ]
+	[ "$(api -o /dev/null -w '%{http_code}' -X DELETE "/v1/sandboxes/$S")" = 204 ]
+	for _ in $(seq $((100 * ${SLOW:-1}))); do
+		kill -0 "$worker" 2>/dev/null || break
+		sleep 0.1
+	done
+	! kill -0 "$worker" 2>/dev/null || false
+	S=
 }

@@ -82,6 +82,15 @@ static void make_v2(void)
 		"7:3 rbytes=90 wbytes=1900 rios=1 wios=2 dbytes=0 dios=0\n"
 		"259:1 rbytes=5 wbytes=7 rios=1 wios=2 dbytes=0 dios=0\n");
 	write_text(cg.base2, GROUP "/guest/pids.current", "4\n");
+	assert_int_equal(mkdirat(cg.base2, GROUP "/svc", 0700), 0);
+	write_text(cg.base2, GROUP "/svc/memory.stat", "anon 7000\nfile 9000\nshmem 4096\n");
+}
+
+/* Guest and file worker have taken more together than the guest may. */
+static void make_v2_full(void)
+{
+	make_v2();
+	write_text(cg.base2, GROUP "/svc/memory.stat", "shmem 1073741824\n");
 }
 
 /* The controllers of v1; processor time is not among these. */
@@ -92,10 +101,13 @@ static void make_controllers(void)
 	cg.base1[CG_MEMORY] = base("memory");
 	cg.base1[CG_CPU] = base("cpu");
 	cg.base1[CG_PIDS] = base("pids");
-	write_text(cg.base1[CG_MEMORY], GROUP "/memory.usage_in_bytes", "20971520\n");
-	write_text(cg.base1[CG_MEMORY], GROUP "/memory.limit_in_bytes", "536870912\n");
-	write_text(cg.base1[CG_MEMORY], GROUP "/memory.stat",
+	assert_int_equal(mkdirat(cg.base1[CG_MEMORY], GROUP "/guest", 0700), 0);
+	write_text(cg.base1[CG_MEMORY], GROUP "/guest/memory.usage_in_bytes", "20971520\n");
+	write_text(cg.base1[CG_MEMORY], GROUP "/guest/memory.limit_in_bytes", "536870912\n");
+	write_text(cg.base1[CG_MEMORY], GROUP "/guest/memory.stat",
 		"cache 1\ninactive_file 999\ntotal_cache 2\ntotal_inactive_file 971520\n");
+	write_text(cg.base1[CG_MEMORY], GROUP "/memory.usage_in_bytes", "99999999\n");
+	write_text(cg.base1[CG_MEMORY], GROUP "/memory.stat", "shmem 8192\ntotal_shmem 77777\n");
 	write_text(cg.base1[CG_PIDS], GROUP "/pids.current", "3\n");
 	snprintf(self, sizeof(self), "%d\n", (int)getpid());
 	write_text(cg.base1[CG_PIDS], GROUP "/cgroup.procs", self);
@@ -125,10 +137,20 @@ static void make_v1_apart(void)
 	write_text(cg.base1[CG_CPUACCT], GROUP "/cpuacct.usage", "987654321\n");
 }
 
+/* A sandbox that a broker made which had no group for the worker. */
+static void make_hybrid_old(void)
+{
+	make_hybrid();
+	write_text(cg.base1[CG_MEMORY], GROUP "/memory.limit_in_bytes", "268435456\n");
+	write_text(cg.base1[CG_MEMORY], GROUP "/memory.stat", "shmem 8192\ntotal_inactive_file 99\n");
+	assert_int_equal(renameat(cg.base1[CG_MEMORY], GROUP "/guest", cg.base1[CG_MEMORY], "elsewhere"), 0);
+}
+
 static void make_hybrid_bare(void)
 {
 	make_hybrid();
 	assert_int_equal(unlinkat(cg.base1[CG_MEMORY], GROUP "/memory.stat", 0), 0);
+	assert_int_equal(unlinkat(cg.base1[CG_MEMORY], GROUP "/guest/memory.stat", 0), 0);
 	assert_int_equal(unlinkat(cg.base1[CG_PIDS], GROUP "/pids.current", 0), 0);
 	write_text(cg.base1[CG_PIDS], GROUP "/cgroup.procs", "");
 }
@@ -151,13 +173,17 @@ static const struct row {
 	int64_t want[CG_FIGURES];
 } rows[] = {
 	{ "v2 has all in one folder; loop devices are counted at the disk below", make_v2,
-		{ 1500000000, 10000000, 1073741824, 105, 2007, 3 } },
+		{ 1500000000, 10004096, 1073741824, 105, 2007, 3 } },
+	{ "what the file worker took counts, up to the limit", make_v2_full,
+		{ 1500000000, 1073741824, 1073741824, 105, 2007, 3 } },
 	{ "hybrid takes the time from cgroup2, the rest from v1", make_hybrid,
-		{ 42000, 20000000, 536870912, OWN, OWN, 2 } },
+		{ 42000, 20008192, 536870912, OWN, OWN, 2 } },
+	{ "where the worker has no group the guest's is the sandbox's", make_hybrid_old,
+		{ 42000, 99999900, 268435456, OWN, OWN, 2 } },
 	{ "v1 takes the time from cpuacct in the folder of cpu", make_v1,
-		{ 123456789, 20000000, 536870912, OWN, OWN, 2 } },
+		{ 123456789, 20008192, 536870912, OWN, OWN, 2 } },
 	{ "v1 takes the time from cpuacct where it is apart", make_v1_apart,
-		{ 987654321, 20000000, 536870912, OWN, OWN, 2 } },
+		{ 987654321, 20008192, 536870912, OWN, OWN, 2 } },
 	{ "what is not there is unknown, not zero", make_hybrid_bare,
 		{ 42000, 20971520, 536870912, 0, 0, -1 } },
 	{ "what cannot be understood is unknown", make_nonsense, { 1500000000, -1, -1, 0, 9, -1 } },

@@ -6,10 +6,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -321,6 +324,56 @@ static bool lie_calls(int fd, const struct job *j)
 	return entry(fd, j, n ? got : "nothing", n ? strlen(got) : 7, 0);
 }
 
+/* The size that is told is how many there are. */
+static bool tell_count(int fd, const struct job *j, uint64_t n)
+{
+	struct answer a = sound(j);
+
+	a.rep.attr.size = n;
+	return send_it(fd, &a);
+}
+
+#define THREADS 4000
+#define TOUCHED ((size_t)1 << 30)
+
+static void *stay(void *arg)
+{
+	(void)arg;
+	while (pause() < 0)
+		;
+	return NULL;
+}
+
+static bool lie_threads(int fd, const struct job *j)
+{
+	pthread_attr_t attr;
+	pthread_t t;
+	uint64_t n = 0;
+
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, 16384);
+	while (n < THREADS && pthread_create(&t, &attr, stay, NULL) == 0)
+		n++;
+	return tell_count(fd, j, n);
+}
+
+static bool lie_touch(int fd, const struct job *j)
+{
+	char *p = mmap(NULL, TOUCHED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint64_t n = 0;
+
+	for (; p != MAP_FAILED && n < TOUCHED; n += 4096)
+		p[n] = 1;
+	return tell_count(fd, j, n);
+}
+
+/* Nor does it end as its shim does. */
+static bool lie_deaf(int fd, const struct job *j)
+{
+	(void)epoll_ctl(j->w->epoll_fd, EPOLL_CTL_DEL, j->w->control_fd, NULL);
+	return tell_count(fd, j, 0);
+}
+
 static const struct {
 	const char *name;
 	bool (*fn)(int fd, const struct job *j);
@@ -332,6 +385,7 @@ static const struct {
 	{ "target-len", lie_target_len }, { "escape", lie_escape }, { "endless", lie_endless },
 	{ "descriptors", lie_descriptors }, { "flood", lie_flood }, { "cut", lie_cut },
 	{ "close", lie_close }, { "trickle", lie_trickle }, { "stall", lie_stall }, { "calls", lie_calls },
+	{ "threads", lie_threads }, { "touch", lie_touch }, { "deaf", lie_deaf },
 };
 
 /* What happened to files, as nobody did it: as many things as fit, again and again. */
