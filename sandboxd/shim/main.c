@@ -26,6 +26,7 @@
 #define RETRY_MS 50 /* a start that found no room */
 #define SWEEP_MS 1000 /* cgroups that were busy */
 #define LINGER_MS 50  /* between the end of the sandbox and ours */
+#define MEMORY_MAX ((rlim_t)512 << 20) /* as many starts as the front has under way, and more */
 
 int source_watch(struct shim *s, struct source *src, uint32_t events)
 {
@@ -88,6 +89,24 @@ static void turn(struct shim *s)
 	bury(s);
 }
 
+static int bound(int what, rlim_t most)
+{
+	struct rlimit l;
+
+	if (getrlimit(what, &l) < 0)
+		return -1;
+	if (l.rlim_max > most)
+		l.rlim_max = most;
+	l.rlim_cur = l.rlim_max;
+	return setrlimit(what, &l);
+}
+
+/* Its id is its own, so that processes are counted by it: it makes none, nor threads. */
+static int bound_all(void)
+{
+	return bound(RLIMIT_NPROC, 0) < 0 || bound(RLIMIT_AS, MEMORY_MAX) < 0 ? -1 : 0;
+}
+
 static int drop_rights(const struct shim_boot *b)
 {
 	struct rlimit files;
@@ -100,7 +119,7 @@ static int drop_rights(const struct shim_boot *b)
 	(void)setrlimit(RLIMIT_CORE, &(struct rlimit){ CORE_NEVER, CORE_NEVER });
 	if (b->uid != SHIM_ID_KEEP &&
 	    (setgroups(0, NULL) < 0 || setresgid(b->gid, b->gid, b->gid) < 0 ||
-		    setresuid(b->uid, b->uid, b->uid) < 0))
+		    setresuid(b->uid, b->uid, b->uid) < 0 || bound_all() < 0))
 		return -1;
 	if (caps_keep(0) < 0)
 		return -1;

@@ -157,6 +157,13 @@ worker_of() { pgrep -P "$(shim_of "$1")" -x sbx-worker || pgrep -P "$(shim_of "$
 	as_before
 }
 
+# A shim is the product's here; what it may take has an end all the same.
+@test "a shim may make no process, and has an end to its memory" {
+	local shim
+	shim=$(shim_of "$(new)")
+	is "$(awk '/^Max processes/ { print $3, $4 } /^Max address space/ { print $4, $5 }' "/proc/$shim/limits")" "$(printf '0 0\n536870912 536870912')"
+}
+
 # The other way round: a client's connection is the worker's own.
 @test "a client that attaches descriptors to its requests: the worker keeps none" {
 	local id worker before n
