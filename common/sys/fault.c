@@ -13,10 +13,14 @@ void fault_point(const char *name)
 
 	if (!want)
 		return;
-	if (!strncmp(want, "stop:", 5)) {
+	if (!strncmp(want, "stop:", 5) || !strncmp(want, "wait:", 5)) {
+		sig = *want == 's' ? SIGSTOP : 0;
 		want += 5;
-		sig = SIGSTOP;
 	}
-	if (!strcmp(want, name))
+	if (strcmp(want, name) != 0)
+		return;
+	if (sig)
 		(void)kill(getpid(), sig);
+	while (!sig)
+		(void)pause();
 }

@@ -5,6 +5,11 @@
  * (the front has let it pass, where it has killed), the shim and the file worker are killed, and the
  * last of them unmounts on its way out. Groups, disk area and record are left to the janitor, a child
  * that does this one after another.
+ *
+ * A SWEEP is answered when nothing of what it ends runs any more and the janitor has it all: removing the files of a
+ * full disk can take minutes, in which nobody need wait. What is left of such a sandbox nobody meets: its id is not
+ * given again, and its block, by which quotas count, is taken until the janitor's word. So an area that nobody knows the
+ * block of is waited for.
  */
 #include "sandboxd/priv/broker.h"
 
@@ -107,6 +112,29 @@ static void answer_all(struct broker *b, struct job *j)
 	j->nmore = 0;
 }
 
+static void sweep_done(struct broker *b)
+{
+	b->phase = PHASE_RUN;
+	while (b->keep) {
+		struct keep *k = b->keep;
+		b->keep = k->next;
+		free(k);
+	}
+	b->nkeep = 0;
+	works_sweep(b);
+	broker_answer(b, PRIV_SWEEP, b->sweep_tag, NULL, NULL);
+	b->sweep_tag = 0;
+}
+
+static void swept(struct broker *b, struct job *j)
+{
+	if (!j->sweep)
+		return;
+	j->sweep = false;
+	if (--b->sweep_left == 0)
+		sweep_done(b);
+}
+
 static void give_to_janitor(struct broker *b, struct job *j)
 {
 	struct janitor_job c = { .block = j->block, .has_block = j->has_block };
@@ -116,8 +144,11 @@ static void give_to_janitor(struct broker *b, struct job *j)
 	memcpy(c.id, j->id, sizeof(c.id));
 	/* A full queue must not block: the janitor may be waiting for us. ends_check tries again.
 	 */
-	if (send(b->janitor, &c, sizeof(c), MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(c))
-		j->clearing = true;
+	if (send(b->janitor, &c, sizeof(c), MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof(c))
+		return;
+	j->clearing = true;
+	if (j->has_block)
+		swept(b, j);
 }
 
 /* Takes as many steps as can be taken now. */
@@ -214,20 +245,6 @@ void ends_check(struct broker *b)
 	}
 }
 
-static void sweep_done(struct broker *b)
-{
-	b->phase = PHASE_RUN;
-	while (b->keep) {
-		struct keep *k = b->keep;
-		b->keep = k->next;
-		free(k);
-	}
-	b->nkeep = 0;
-	works_sweep(b);
-	broker_answer(b, PRIV_SWEEP, b->sweep_tag, NULL, NULL);
-	b->sweep_tag = 0;
-}
-
 static void ended(struct broker *b, struct job *j)
 {
 	b->removed = true;
@@ -235,8 +252,7 @@ static void ended(struct broker *b, struct job *j)
 		box_block_free(&b->blocks, j->block);
 	answer_all(b, j);
 	j->done = true;
-	if (j->sweep && --b->sweep_left == 0)
-		sweep_done(b);
+	swept(b, j);
 }
 
 void ends_janitor_event(struct broker *b)
@@ -367,7 +383,7 @@ static bool kept(const struct broker *b, const char *id)
 
 static void count_in(struct broker *b, struct job *j)
 {
-	if (!j)
+	if (!j || (j->clearing && j->has_block))
 		return;
 	j->sweep = true;
 	b->sweep_left++;
@@ -444,10 +460,10 @@ void op_sweep(struct broker *b, const struct priv_req *q, int fd)
 		return;
 	}
 	b->sweep_tag = q->tag;
-	b->sweep_left = 0;
+	b->sweep_left = 1; /* this */
 	box_each(b->env.boxes, sweep_one, b);
 	area_each(&b->env.areas, sweep_one, b);
 	sweep_groups(b);
-	if (b->sweep_left == 0)
+	if (--b->sweep_left == 0)
 		sweep_done(b);
 }

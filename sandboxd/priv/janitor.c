@@ -1,13 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* The janitor: a child of the broker that clears away what has ended, one after another. When the
- * broker goes it finishes its queue and takes the empty base groups away. */
+ * broker goes it finishes its queue and takes the empty base groups away; but it holds the lock for which the next
+ * broker waits, so what it has not done in REST_SECS is left to the sweep of that one. */
 #include "sandboxd/priv/broker.h"
 
+#include "common/sys/fault.h"
 #include "common/sys/mem.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <unistd.h>
+
+#define REST_SECS 25 /* less than lock_alone waits (main.c) */
 
 /* A volume on a file system of its own is flushed as that goes; the others share one that stays. */
 static void flush_volumes(const struct build_env *env, const char *id)
@@ -23,6 +30,7 @@ static void clear_files(const struct build_env *env, const char *id)
 {
 	int r;
 
+	fault_point("janitor-files");
 	flush_volumes(env, id);
 	r = area_remove(&env->areas, id);
 	if (r < 0)
@@ -50,11 +58,30 @@ static void clear_away(const struct build_env *env, const struct janitor_job *c)
 		clear_files(env, c->id);
 }
 
-static void janitor(struct build_env *env, int sock)
+static void broker_gone(int sig)
+{
+	(void)sig;
+	(void)alarm(REST_SECS);
+}
+
+/* At any moment: a record goes last, as if the power had failed here. */
+static void end_soon_after(pid_t broker)
+{
+	struct sigaction a = { .sa_handler = broker_gone, .sa_flags = SA_RESTART };
+
+	(void)signal(SIGALRM, SIG_DFL);
+	(void)sigaction(SIGUSR1, &a, NULL);
+	(void)prctl(PR_SET_PDEATHSIG, SIGUSR1);
+	if (getppid() != broker)
+		broker_gone(0);
+}
+
+static void janitor(struct build_env *env, int sock, pid_t broker)
 {
 	struct janitor_job c;
 	ssize_t n;
 
+	end_soon_after(broker);
 	while ((n = recv(sock, &c, sizeof(c), 0)) == sizeof(c) || (n < 0 && errno == EINTR)) {
 		if (n < 0)
 			continue;
@@ -67,8 +94,8 @@ static void janitor(struct build_env *env, int sock)
 
 int janitor_start(struct broker *b, struct fail *f)
 {
+	pid_t pid, broker = getpid();
 	int sv[2];
-	pid_t pid;
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv) < 0)
 		return fail_set(f, errno, "make a socket pair");
@@ -78,7 +105,7 @@ int janitor_start(struct broker *b, struct fail *f)
 	if (pid == 0) {
 		broker_leave(b, -1);
 		close(sv[0]);
-		janitor(&b->env, sv[1]);
+		janitor(&b->env, sv[1], broker);
 	}
 	close(sv[1]);
 	b->janitor = sv[0];

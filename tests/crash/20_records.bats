@@ -209,6 +209,32 @@ whole_or_nothing() { # NAME POINT SNAPSHOT
 	check
 }
 
+area_there() { in_folder areas | grep -qx "$1"; }
+shim_of() { od -An -t d4 -j 16 -N 4 "$D/state/priv/boxes/$1" | tr -d ' '; }
+
+# The janitor waits where it would remove the first file.
+@test "a start waits for no file of a sandbox that ended, nor for who removes files for the broker before" {
+	start
+	a=$(new)
+	guest "$a" 'echo x > f' >/dev/null
+	shim=$(shim_of "$a")
+	crash
+	kill -9 "$shim"
+	FAULT=wait:janitor-files start
+	area_there "$a"
+	[ "$(get "/v1/sandboxes/$a" | jq -r .state)" = terminated ]
+	b=$(new)
+	[ "$(guest "$b" 'echo runs')" = runs ]
+	[ "$(code DELETE "/v1/sandboxes/$b")" = 204 ]
+	crash
+	start
+	[ "$(guest "$(new)" 'echo runs')" = runs ]
+	for id in "$a" "$b"; do
+		await 300 eval '! area_there "$id"'
+		[ ! -e "$D/state/priv/boxes/$id" ]
+	done
+}
+
 @test "the broker is killed while a snapshot is under way" {
 	prepare
 	for point in snapshot-numbered snapshot-sealed; do
