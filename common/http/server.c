@@ -118,7 +118,17 @@ static struct conn *conn_new(struct http_server *s, struct MHD_Connection *mhd)
 	const union MHD_ConnectionInfo *fd =
 		MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
 	struct conn *c = calloc(1, sizeof(*c));
-	int one = 1;
+	/* A unix socket has none of these, and needs none. A peer that has vanished is found within
+	 * two minutes. */
+	static const struct {
+		int level, name, value;
+	} options[] = {
+		{ IPPROTO_TCP, TCP_NODELAY, 1 },
+		{ SOL_SOCKET, SO_KEEPALIVE, 1 },
+		{ IPPROTO_TCP, TCP_KEEPIDLE, 60 },
+		{ IPPROTO_TCP, TCP_KEEPINTVL, 15 },
+		{ IPPROTO_TCP, TCP_KEEPCNT, 4 },
+	};
 
 	if (!c || !fd) {
 		free(c);
@@ -126,10 +136,9 @@ static struct conn *conn_new(struct http_server *s, struct MHD_Connection *mhd)
 	}
 	c->server = s;
 	c->fd = fd->connect_fd;
-	/* Both fail on unix sockets, which need neither. A peer that has vanished is found in time.
-	 */
-	(void)setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	(void)setsockopt(c->fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+	for (size_t i = 0; i < ARRAY_LEN(options); i++)
+		(void)setsockopt(c->fd, options[i].level, options[i].name, &options[i].value,
+			sizeof(options[i].value));
 	conn_waits(c, s->conf.header_timeout_ms, TURN_HEADER);
 	return c;
 }

@@ -3,7 +3,7 @@
  * applies them one after the other, so what arrived before a close is still applied; the other
  * sends output at the client's pace. A process that does not read its input can block the first for
  * long, and its client may have left meanwhile: it watches a socket pair that the second lets go
- * when nobody will read any more, or the server stops. */
+ * when nobody will read any more, the process does not go on reading, or the server stops. */
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
 #include "sandboxd/api/call.h"
@@ -29,7 +29,8 @@ struct attach {
 	struct proc *p;
 	bool use, held; /* held: an open attach is use */
 	int fd;
-	int in_end, out_end; /* the pair: closed by input, by output when it is over */
+	int in_end, out_end;     /* the pair: closed by input, by output when it is over */
+	_Atomic unsigned pieces; /* of input, that are through */
 	struct proc_reader reader;
 };
 
@@ -41,6 +42,7 @@ static void on_input(void *arg, const void *buf, size_t len)
 	if (proc_stdin_ok(a->p, NULL) < 0 || sandbox_enter(a->s, a->use, NULL) < 0)
 		return;
 	(void)proc_stdin(a->p, buf, len, false, a->in_end, NULL);
+	a->pieces++;
 	sandbox_leave(a->s, a->use);
 }
 
@@ -140,12 +142,19 @@ static void write_output(struct attach *a)
 	}
 }
 
-/* What the client sent before it left is still applied, however late the process reads it. */
+/* What the client sent before it left is still applied, while the process reads on. */
 static void outlast_input(struct attach *a)
 {
-	while (!proc_exited(a->p, NULL) && !core_stopping(a->s->core) &&
-		!fd_wait(a->out_end, POLLIN, TICK_MS))
-		;
+	unsigned pieces = a->pieces;
+
+	for (int still = 0; still < upgrade_patience_ms; still += TICK_MS) {
+		if (proc_exited(a->p, NULL) || core_stopping(a->s->core) ||
+			fd_wait(a->out_end, POLLIN, TICK_MS))
+			return;
+		if (a->pieces != pieces)
+			still = 0;
+		pieces = a->pieces;
+	}
 }
 
 static void *output_main(void *arg)

@@ -24,6 +24,7 @@ struct fs_stream {
 
 /* Bytes between the client and our end of a pair, on a thread of their own. */
 struct between {
+	struct core *core;
 	int client, pair[2];
 	pthread_t thread;
 };
@@ -32,14 +33,15 @@ static void *copy_between(void *arg)
 {
 	struct between *b = arg;
 
-	upgrade_pump(b->client, b->pair[0]);
+	upgrade_pump(b->core, b->client, b->pair[0], NULL, 0);
 	(void)shutdown(b->client, SHUT_RDWR);
 	(void)shutdown(b->pair[0], SHUT_RDWR);
 	return NULL;
 }
 
-static int between_start(struct between *b, int client)
+static int between_start(struct between *b, struct core *core, int client)
 {
+	b->core = core;
 	b->client = client;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, b->pair) < 0)
 		return -errno;
@@ -102,7 +104,7 @@ static void stream_run(void *arg, int fd, const void *extra, size_t extra_len)
 	if (fd >= 0 && extra_len == 0) { /* a client waits for the 101 before it sends */
 		if (upgrade_is_unix(fd)) {
 			hand_over(t, fd);
-		} else if (between_start(&b, fd) == 0) {
+		} else if (between_start(&b, t->core, fd) == 0) {
 			hand_over(t, b.pair[1]);
 			between_end(&b);
 		}

@@ -1,29 +1,36 @@
 /* SPDX-License-Identifier: MIT */
 /* Bytes between two sockets, both ways. The end of one direction is passed on as a half-close. Few
  * bytes are copied; of many the pages are moved through a pipe, so that a byte is copied by its
- * sender and its receiver only, as over plain loopback. */
+ * sender and its receiver only, as over plain loopback. A client that has gone leaves what it sent
+ * to the guest, which has to take it. */
+#include "common/sys/deadline.h"
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
 #include "sandboxd/api/upgrade.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define PIECE     (64 << 10)  /* when so many bytes came at once, the next are moved */
-#define ROOM      (256 << 10) /* of a pipe, and so of a piece that is moved */
-#define SEND_ROOM (512 << 10) /* to the client: while it is away for a moment, the guest goes on   \
-			       */
-#define TURNS 16
+#define PIECE (64 << 10)  /* when so many bytes came at once, the next are moved */
+#define ROOM  (256 << 10) /* of a pipe, and so of a piece that is moved */
+#define SEND_ROOM                                                                                  \
+	(512 << 10) /* to the client: while it is away for a moment, the guest goes on             \
+		     */
+#define TURNS   16
+#define TICK_MS 200
+
+_Atomic int upgrade_patience_ms = 10 * 60 * 1000;
 
 /* One direction: at most one piece is on its way, so a slow end slows the other. */
 struct lane {
-	int from, to;
+	int from, to; /* to -1: what comes is thrown away */
 	char *buf;
 	size_t at, len; /* of the piece: how much has gone on, how much there is, in buf or in the
 			   pipe */
@@ -33,7 +40,18 @@ struct lane {
 	bool copies; /* never moves: no pipe is to be had, or the kernel cannot with these sockets
 		      */
 	bool eof, over; /* over: its end has been passed on */
+	bool of_client;
+	bool refused;   /* who takes has gone */
+	uint64_t given; /* in all */
 };
+
+bool upgrade_is_unix(int fd)
+{
+	int domain = 0;
+	socklen_t len = sizeof(domain);
+
+	return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 && domain == AF_UNIX;
+}
 
 static bool broken(ssize_t n)
 {
@@ -72,6 +90,8 @@ static ssize_t lane_take(struct lane *l)
 
 static ssize_t lane_give(const struct lane *l)
 {
+	if (l->to < 0)
+		return (ssize_t)(l->len - l->at);
 	if (l->moved)
 		return splice(l->pipe[0], NULL, l->to, NULL, l->len - l->at,
 			SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
@@ -86,8 +106,11 @@ static bool lane_turn(struct lane *l, bool *again)
 	*again = false;
 	if (!l->eof && l->at == l->len) {
 		n = lane_take(l);
-		if (broken(n))
-			return false;
+		if (broken(n)) {
+			if (!l->of_client)
+				return false;
+			n = 0; /* a reset ends it, and what came before is on its way */
+		}
 		l->eof = n == 0;
 		l->at = 0;
 		l->len = n > 0 ? (size_t)n : 0;
@@ -96,9 +119,11 @@ static bool lane_turn(struct lane *l, bool *again)
 	}
 	if (l->at < l->len) {
 		n = lane_give(l);
-		if (broken(n))
+		l->refused = broken(n);
+		if (l->refused)
 			return false;
 		l->at += n > 0 ? (size_t)n : 0;
+		l->given += n > 0 ? (size_t)n : 0;
 		*again = l->at == l->len;
 	}
 	if (l->eof && l->at == l->len && !l->over) {
@@ -119,30 +144,6 @@ static bool lane_step(struct lane *l, const struct pollfd *from, const struct po
 	return true;
 }
 
-/* A client that has gone for good, rather than only ended its sending, reads nothing any more. A
- * unix socket says so; over TCP the kernel asks now and then, and the answer is an error of the
- * socket. */
-static bool left(const struct lane *up, const struct pollfd *client)
-{
-	return up->over && (client->revents & (POLLHUP | POLLERR));
-}
-
-static void watch_for_the_lost(int fd)
-{
-	static const struct {
-		int level, name, value;
-	} options[] = {
-		{ SOL_SOCKET, SO_KEEPALIVE, 1 },
-		{ IPPROTO_TCP, TCP_KEEPIDLE, 60 },
-		{ IPPROTO_TCP, TCP_KEEPINTVL, 15 },
-		{ IPPROTO_TCP, TCP_KEEPCNT, 4 },
-	};
-
-	for (size_t i = 0; i < ARRAY_LEN(options); i++)
-		(void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
-			sizeof(options[i].value)); /* a unix socket has none of these */
-}
-
 /* A lane waits to read when it is empty, to write when it is not. */
 static void lane_poll(const struct lane *l, struct pollfd *from, struct pollfd *to)
 {
@@ -160,21 +161,82 @@ static void lane_end(struct lane *l)
 	close_p(&l->pipe[1]);
 }
 
-static void pump(struct lane *up, struct lane *down)
+/* So that a guest which says much before it goes on reading does go on. */
+static void lane_to_nowhere(struct lane *l)
 {
-	while (!up->over || !down->over) {
+	lane_end(l);
+	l->copies = true;
+	l->at = l->len;
+	l->to = -1;
+}
+
+/* What a client that has gone had sent is on its way. */
+struct rest {
+	bool is;
+	uint64_t moved;
+	int64_t until_ms;
+};
+
+/* Bytes that the guest's kernel has not taken yet. They would be lost with a socket that is closed
+ * while it has unread bytes, or gets some after. What is in a unix socket has arrived. */
+static uint64_t unsent(const struct lane *l)
+{
+	int n = 0;
+
+	return !upgrade_is_unix(l->to) && ioctl(l->to, SIOCOUTQ, &n) == 0 && n > 0 ? (uint64_t)n
+										   : 0;
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec t = deadline_us(0);
+
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static bool rest_moves(struct rest *r, struct core *core, const struct lane *up)
+{
+	uint64_t moved = up->given - unsent(up);
+	int64_t now = now_ms();
+
+	if (!r->is || r->moved != moved)
+		r->until_ms = now + upgrade_patience_ms;
+	r->is = true;
+	r->moved = moved;
+	return now < r->until_ms && !(core && core_stopping(core));
+}
+
+/* One that has gone for good, rather than only ended its sending, reads nothing any more. A unix
+ * socket says so; over TCP the kernel asks now and then, and the answer is an error of the socket.
+ */
+static bool hung_up(const struct pollfd *p)
+{
+	return p->revents & (POLLHUP | POLLERR);
+}
+
+static void pump(struct core *core, struct lane *up, struct lane *down)
+{
+	struct rest rest = { .is = false };
+
+	while (!up->over || (rest.is ? unsent(up) > 0 : !down->over)) {
 		struct pollfd p[2] = { { .fd = up->from }, { .fd = down->from } };
 		lane_poll(up, &p[0], &p[1]);
 		lane_poll(down, &p[1], &p[0]);
 		/* An end that wants nothing is not watched: its hang-up would not let poll sleep.
-		 * But for the client's, which is waited for. */
+		 * But for the client's, which is waited for, and then the guest's. */
 		for (int i = 0; i < 2; i++)
-			if (!p[i].events && !(i == 0 && up->over))
+			if (!p[i].events && (i == 0) == rest.is)
 				p[i].fd = -1;
-		if (poll(p, 2, -1) < 0 && errno != EINTR)
+		if (poll(p, 2, rest.is ? TICK_MS : -1) < 0 && errno != EINTR)
 			return;
-		if (left(up, &p[0]) || !lane_step(up, &p[0], &p[1]) ||
-			!lane_step(down, &p[1], &p[0]))
+		if (rest.is && up->over && hung_up(&p[1]))
+			return;
+		if (!lane_step(up, &p[0], &p[1]) ||
+			(!lane_step(down, &p[1], &p[0]) && !down->refused))
+			return;
+		if (hung_up(&p[0]) || down->refused)
+			lane_to_nowhere(down);
+		if (down->to < 0 && !rest_moves(&rest, core, up))
 			return;
 	}
 }
@@ -187,29 +249,28 @@ static bool never_waits(int fd)
 	return flags >= 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0;
 }
 
-bool upgrade_is_unix(int fd)
+void upgrade_pump(struct core *core, int client, int other, const void *first, size_t first_len)
 {
-	int domain = 0;
-	socklen_t len = sizeof(domain);
-
-	return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 && domain == AF_UNIX;
-}
-
-void upgrade_pump(int client, int other)
-{
-	_cleanup_free_ char *buf = malloc((size_t)2 * PIECE);
+	size_t room = first_len > PIECE ? first_len : PIECE;
+	_cleanup_free_ char *buf = malloc(PIECE + room);
 	bool copies = !never_waits(client) || !never_waits(other);
-	struct lane up = { .from = client, .to = other, .pipe = { -1, -1 }, .copies = copies },
+	struct lane up = { .of_client = true,
+		.from = client,
+		.to = other,
+		.pipe = { -1, -1 },
+		.copies = copies },
 		    down = { .from = other, .to = client, .pipe = { -1, -1 }, .copies = copies };
-	static const int room = SEND_ROOM;
+	static const int send_room = SEND_ROOM;
 
-	watch_for_the_lost(client);
 	if (upgrade_is_unix(client)) /* over TCP the kernel finds the size by itself */
-		(void)setsockopt(client, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
+		(void)setsockopt(client, SOL_SOCKET, SO_SNDBUF, &send_room, sizeof(send_room));
 	if (buf) {
-		up.buf = buf;
-		down.buf = buf + PIECE;
-		pump(&up, &down);
+		down.buf = buf;
+		up.buf = buf + PIECE;
+		if (first_len)
+			memcpy(up.buf, first, first_len);
+		up.len = first_len;
+		pump(core, &up, &down);
 	}
 	lane_end(&up);
 	lane_end(&down);

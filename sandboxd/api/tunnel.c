@@ -23,8 +23,8 @@ static void tunnel_run(void *arg, int fd, const void *extra, size_t extra_len)
 
 	t->ends.client_fd = fd;
 	sandbox_tunnel_open(t->s, &t->ends);
-	if (fd >= 0 && fd_send_full(t->ends.guest_fd, extra, extra_len, -1) == 0)
-		upgrade_pump(fd, t->ends.guest_fd);
+	if (fd >= 0)
+		upgrade_pump(t->s->core, fd, t->ends.guest_fd, extra, extra_len);
 	sandbox_tunnel_close(t->s, &t->ends);
 	close_p(&t->ends.guest_fd);
 	sandbox_leave(t->s, t->use);

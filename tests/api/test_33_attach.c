@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Attach over a real socket (node contract 12, suite item 34, check 28.10, case TTY-1). */
+#include "sandboxd/api/upgrade.h"
 #include "tests/support/patience.h"
 #include "tests/support/suite.h"
 
@@ -221,6 +222,34 @@ static void input_of_one_who_left_does_not_hold_up_a_stop(void **state)
 	rig_free(rig);
 	rig = shared;
 	id = box;
+}
+
+/* A process that does not read on keeps nobody's place. */
+static void input_that_nobody_takes_is_given_up(void **state)
+{
+	static char big[200000];
+	json_int_t pid = start("{\"argv\":[\"sh\",\"-c\","
+			       "\"while [ ! -e on ]; do sleep 0.1; done; cat > rest\"]}");
+	int before = upgrade_patience_ms, fd, code;
+	char *out = NULL;
+
+	(void)state;
+	upgrade_patience_ms = 2000;
+	fd = attach(pid);
+	put(fd, 'i', big, sizeof(big));
+	put(fd, 'e', NULL, 0);
+	close(fd);
+	sleep(6);
+	upgrade_patience_ms = before;
+	assert_int_equal(rig_sh(rig, id, "touch on", NULL), 0);
+	sleep(2); /* all would come, and its end */
+	fd = attach(pid);
+	put(fd, 'e', NULL, 0);
+	free(read_to_exit(fd, &code, NULL));
+	close(fd);
+	assert_int_equal(rig_sh(rig, id, "wc -c < rest", &out), 0);
+	assert_true(atoi(out) < (int)sizeof(big));
+	free(out);
 }
 
 static void several_attaches_see_the_same_and_all_may_write(void **state)
@@ -449,6 +478,7 @@ int main(void)
 		cmocka_unit_test(frames_sent_before_a_close_are_applied_and_the_process_goes_on),
 		cmocka_unit_test(input_sent_before_a_close_waits_for_its_reader),
 		cmocka_unit_test(input_of_one_who_left_does_not_hold_up_a_stop),
+		cmocka_unit_test(input_that_nobody_takes_is_given_up),
 		cmocka_unit_test(several_attaches_see_the_same_and_all_may_write),
 		cmocka_unit_test(unknown_and_malformed_frames_are_skipped),
 		cmocka_unit_test(an_oversize_frame_ends_the_connection_but_not_the_process),

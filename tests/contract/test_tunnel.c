@@ -6,7 +6,9 @@
 #include "tests/support/suite.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -242,6 +244,34 @@ static void a_suspend_and_an_end_close_what_is_open(void **state)
 	close(fd);
 }
 
+/* Its tunnel's client has sent more than anybody holds, and is there or not. */
+static void a_stop_does_not_wait_for_a_guest_that_does_not_read(void **state)
+{
+	static const char data[65536];
+	const char *id = rig_sandbox(rig, NULL);
+
+	(void)state;
+	serve(id, "nc -l -p 7090 -e sleep 3600");
+	serve(id, "nc -l -p 7091 -e sleep 3600");
+	for (int gone = 0; gone < 2; gone++) {
+		int fd = open_tunnel(id, gone ? "7091" : "7090", UPGRADE), status;
+		struct pollfd p = { .fd = fd, .events = POLLOUT };
+
+		while (poll(&p, 1, 1000) == 1 &&
+			send(fd, data, sizeof(data), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+			;
+		if (gone)
+			close(fd);
+		kill(rig_pid(rig), SIGTERM);
+		assert_int_equal(waitpid(rig_pid(rig), &status, 0), rig_pid(rig));
+		rig_stop(rig);
+		rig_start(rig);
+		if (!gone)
+			close(fd);
+		assert_int_equal(status, 0); /* its alarm has not ended it */
+	}
+}
+
 int main(void)
 {
 	static const struct rig_conf conf = { .linux_backend = true };
@@ -252,6 +282,7 @@ int main(void)
 		cmocka_unit_test(a_tunnel_reaches_its_own_sandbox_only),
 		cmocka_unit_test(an_open_tunnel_is_use_unless_it_says_otherwise),
 		cmocka_unit_test(a_suspend_and_an_end_close_what_is_open),
+		cmocka_unit_test(a_stop_does_not_wait_for_a_guest_that_does_not_read),
 	};
 
 	return run_suite(tests, &conf, &rig, NULL);

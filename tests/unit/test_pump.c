@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The two ways of a tunnel: no byte is lost, changed or kept back, whether it is copied or moved,
  * and each end is passed on. */
+#include "tests/support/patience.h"
 #include "tests/support/test.h"
 
 #include "common/sys/deadline.h"
@@ -52,7 +53,7 @@ static void *run(void *arg)
 {
 	struct line *l = arg;
 
-	upgrade_pump(l->client[1], l->guest[1]);
+	upgrade_pump(NULL, l->client[1], l->guest[1], NULL, 0);
 	close(l->client[1]);
 	close(l->guest[1]);
 	return NULL;
@@ -273,6 +274,78 @@ static void who_leaves_ends_it(void **state)
 	}
 }
 
+/* Until the one between takes no more, or much; how much. Byte n of the stream is byte_at(n, 1). */
+static size_t flood(int fd)
+{
+	struct pollfd p = { fd, POLLOUT, 0 };
+	char buf[4096];
+	size_t sent = 0;
+	ssize_t n = 1;
+
+	while (n > 0 && sent < MUCH && poll(&p, 1, 500) == 1) {
+		for (size_t i = 0; i < sizeof(buf); i++)
+			buf[i] = byte_at(sent + i, 1);
+		n = send(fd, buf, sizeof(buf), MSG_DONTWAIT | MSG_NOSIGNAL);
+		sent += n > 0 ? (size_t)n : 0;
+	}
+	return sent;
+}
+
+/* Also where the guest talks before it reads, and nobody listens; over TCP a client's kernel then takes back what has
+ * not arrived. */
+static void what_was_sent_before_a_close_is_taken_later(void **state)
+{
+	(void)state;
+	for (int way = 0; way < 3; way++) {
+		struct line l;
+		size_t sent, got = 0;
+		char buf[4096];
+		ssize_t n;
+
+		line_open(&l, way % 2 == 0);
+		sent = flood(l.client[0]);
+		close(l.client[0]);
+		if (way >= 2) {
+			assert_true(flood(l.guest[0]) > 0);
+			usleep(300000);
+		}
+		while ((n = recv(l.guest[0], buf, sizeof(buf), 0)) > 0)
+			for (ssize_t i = 0; i < n; i++, got++)
+				assert_int_equal(buf[i], byte_at(got, 1));
+		close(l.guest[0]);
+		join(&l);
+		if (got != sent)
+			fail_msg("way %d: %zu of %zu bytes", way, got, sent);
+	}
+}
+
+/* A guest that never reads keeps a place for so long, whatever it says meanwhile. */
+static void nobody_waits_for_ever_for_one_who_does_not_read(void **state)
+{
+	static const struct linger reset = { .l_onoff = 1 };
+	int before = upgrade_patience_ms;
+
+	(void)state;
+	upgrade_patience_ms = 1500;
+	for (int way = 0; way < 4; way++) {
+		struct line l;
+		bool ended = false;
+
+		line_open(&l, way % 2 == 0);
+		flood(l.client[0]);
+		setsockopt(l.client[0], SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+		close(l.client[0]);
+		for (int i = 0; !ended && i < patience_ms(WAIT_MS) / 50; i++) {
+			if (way >= 2)
+				(void)!send(l.guest[0], "x", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+			ended = thread_join_ms(l.thread, 50);
+		}
+		assert_true(ended);
+		close(l.guest[0]);
+	}
+	upgrade_patience_ms = before;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -280,8 +353,11 @@ int main(void)
 		cmocka_unit_test(without_descriptors_it_copies),
 		cmocka_unit_test(few_bytes_behind_many_come_at_once),
 		cmocka_unit_test(who_leaves_ends_it),
+		cmocka_unit_test(what_was_sent_before_a_close_is_taken_later),
+		cmocka_unit_test(nobody_waits_for_ever_for_one_who_does_not_read),
 	};
 
 	signal(SIGPIPE, SIG_IGN); /* as in the server */
+	cmocka_set_test_filter(getenv("T"));
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
