@@ -9,6 +9,7 @@
 #include "common/sys/prompt.h"
 #include "sandboxd/api/scrape.h"
 #include "sandboxd/api/server.h"
+#include "sandboxd/api/upgrade.h"
 #include "sandboxd/broker.h"
 #include "sandboxd/core/core.h"
 #include "sandboxd/core/egress.h"
@@ -592,6 +593,7 @@ static int start_http(struct daemon *d, struct err *e)
 		.header_timeout_ms = HEADER_TIMEOUT_MS,
 		.idle_timeout_ms = IDLE_TIMEOUT_MS,
 		.body_timeout_ms = BODY_TIMEOUT_MS,
+		.gone_timeout_ms = (unsigned)upgrade_patience_ms,
 	};
 
 	if (http_server_start(&conf, &app, &d->http, e) < 0)

@@ -35,6 +35,7 @@ struct http_conf {
 	unsigned header_timeout_ms; /* whole header, from the first moment of the connection */
 	unsigned idle_timeout_ms;   /* kept-alive connection without a request */
 	unsigned body_timeout_ms;   /* a body that does not move */
+	unsigned gone_timeout_ms;   /* TLS, after a 101: what a client that has gone had sent does not move */
 };
 int http_server_start(const struct http_conf *conf, const struct http_app *app,
 	struct http_server **ret, struct err *e);

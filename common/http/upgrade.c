@@ -16,7 +16,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define PIECE 16384
+#define PIECE   16384
+#define TICK_MS 200
 
 struct upgrade {
 	void (*run)(void *arg, int fd, const void *extra, size_t extra_len);
@@ -140,7 +141,16 @@ struct pump {
 	struct conn *c;
 	int app;             /* our end of the pair */
 	struct lane in, out; /* from the client, to the client */
+	bool gone;           /* the client, for good; what it has sent still goes to the owner */
 };
+
+static void client_gone(struct pump *p)
+{
+	p->gone = true;
+	p->out.len = 0;
+	p->out.eof = p->out.over = true;
+	shutdown(p->c->fd, SHUT_RDWR);
+}
 
 static void fill_in(struct pump *p)
 {
@@ -149,11 +159,15 @@ static void fill_in(struct pump *p)
 	if (p->in.eof || p->in.len)
 		return;
 	n = gnutls_record_recv(p->c->tls, p->in.buf, PIECE);
-	if (n > 0)
+	if (n > 0) {
 		p->in.len = (size_t)n;
-	else if (n == 0 || (n != GNUTLS_E_AGAIN && n != GNUTLS_E_INTERRUPTED &&
-				   gnutls_error_is_fatal((int)n)))
+	} else if (n == 0 || n == GNUTLS_E_PREMATURE_TERMINATION) {
 		p->in.eof = true;
+	} else if (n != GNUTLS_E_AGAIN && n != GNUTLS_E_INTERRUPTED &&
+		   gnutls_error_is_fatal((int)n)) {
+		p->in.eof = true;
+		client_gone(p);
+	}
 }
 
 static void drain_in(struct pump *p)
@@ -201,8 +215,7 @@ static void drain_out(struct pump *p)
 			p->out.at += (size_t)n;
 			p->out.len -= (size_t)n;
 		} else if (n != GNUTLS_E_AGAIN && n != GNUTLS_E_INTERRUPTED) {
-			p->out.len = 0;
-			p->in.eof = p->out.eof = p->out.over = true; /* the client is gone */
+			client_gone(p);
 		}
 	}
 	if (!p->out.len)
@@ -213,7 +226,21 @@ static void drain_out(struct pump *p)
 	}
 }
 
-/* Waits until a step can do something; false when the owner has closed and all is delivered. */
+/* A client that is there is waited for as long as it likes. */
+static bool wait_for(const struct pump *p, struct pollfd f[2])
+{
+	int64_t until = http_now_ms() + p->c->server->conf.gone_timeout_ms;
+	int n;
+
+	do
+		n = poll(f, 2, p->gone ? TICK_MS : -1);
+	while ((n == 0 && !p->c->server->stopping && http_now_ms() < until) ||
+		(n < 0 && errno == EINTR));
+	return n != 0;
+}
+
+/* Waits until a step can do something; false when the owner has closed and all is delivered, or
+ * does not take what is left of a client that has gone. */
 static bool pump_wait(struct pump *p)
 {
 	struct pollfd f[2] = { { .fd = p->c->fd }, { .fd = p->app } };
@@ -226,15 +253,18 @@ static bool pump_wait(struct pump *p)
 		f[1].events |= POLLIN;
 	if (p->in.len)
 		f[1].events |= POLLOUT;
-	if (!f[0].events)
-		f[0].fd = -1;
+	if (!f[0].events && p->gone)
+		f[0].fd = -1; /* else it is watched for its hang-up: of an end of its sending alone
+				 there is none */
 	if (!f[1].events && p->out.len)
 		f[1].fd = -1; /* a hang-up there changes nothing before the client has taken the
 				 rest */
 	if (f[0].events & POLLIN && gnutls_record_check_pending(p->c->tls) > 0)
 		return true;
-	while (poll(f, 2, -1) < 0 && errno == EINTR)
-		;
+	if (!wait_for(p, f))
+		return false;
+	if (!p->gone && f[0].revents & (POLLHUP | POLLERR))
+		client_gone(p);
 	return !(p->out.over && f[1].revents & (POLLHUP | POLLERR));
 }
 

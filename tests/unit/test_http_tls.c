@@ -3,6 +3,7 @@
  * made on the spot. */
 #include "common/http/http.h"
 #include "tests/support/httpc.h"
+#include "tests/support/patience.h"
 #include "tests/support/test.h"
 
 #include <arpa/inet.h>
@@ -10,6 +11,8 @@
 #include <gnutls/gnutls.h>
 #include <gnutls/x509.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -111,6 +114,23 @@ static void echo_run(void *arg, int fd, const void *extra, size_t len)
 		send(fd, buf, (size_t)n, MSG_NOSIGNAL);
 }
 
+/* Waits for the hang-up of its client alone; reads only what `reads` says. */
+static _Atomic bool hung_up;
+
+static void hold_run(void *arg, int fd, const void *extra, size_t len)
+{
+	struct pollfd p = { .fd = fd };
+	bool reads = arg != NULL;
+	char buf[4096];
+
+	(void)extra;
+	(void)len;
+	while (reads && recv(fd, buf, sizeof(buf), 0) > 0)
+		;
+	if (fd >= 0)
+		hung_up = poll(&p, 1, patience_ms(20000)) == 1;
+}
+
 static void app_begin(void *arg, struct http_req *r)
 {
 	(void)arg;
@@ -129,9 +149,15 @@ static void app_data(void *arg, struct http_req *r, const void *buf, size_t len)
 
 static void app_end(void *arg, struct http_req *r)
 {
+	size_t len;
+	bool bad;
+
 	(void)arg;
 	if (!strcmp(http_path(r), "/up"))
 		http_upgrade(r, "echo/1", echo_run, NULL);
+	else if (!strcmp(http_path(r), "/hold"))
+		http_upgrade(
+			r, "hold/1", hold_run, http_query(r, "deaf", 0, &len, &bad) ? NULL : r);
 	else
 		http_reply(r, 200, "text/plain", "yes", 3);
 }
@@ -160,6 +186,7 @@ static int start(void **state, bool with_ca)
 		.header_timeout_ms = 1500,
 		.idle_timeout_ms = 3000,
 		.body_timeout_ms = 1500,
+		.gone_timeout_ms = 1000,
 	};
 
 	assert_non_null(f);
@@ -305,6 +332,77 @@ static void upgrades_over_tls(void **state)
 	tls_close(&t);
 }
 
+/* The server's end of a client's connection, which is in this process, too. */
+static int other_end(int mine)
+{
+	struct sockaddr_in me, peer;
+	socklen_t len = sizeof(me);
+
+	assert_int_equal(getsockname(mine, (struct sockaddr *)&me, &len), 0);
+	for (int fd = 3; fd < 1024; fd++) {
+		len = sizeof(peer);
+		if (fd != mine && getpeername(fd, (struct sockaddr *)&peer, &len) == 0 &&
+			peer.sin_family == AF_INET && peer.sin_port == me.sin_port)
+			return fd;
+	}
+	return -1;
+}
+
+/* A machine that has lost its power says nothing: it is asked. */
+static void a_client_that_vanishes_is_found(void **state)
+{
+	int value, fd;
+	socklen_t len = sizeof(value);
+	struct tls t;
+
+	assert_int_equal(tls_open(*state, "NORMAL", NULL, &t), 0);
+	assert_true(exchange(&t, GET, "\r\n\r\nyes"));
+	fd = other_end(t.fd);
+	assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &value, &len), 0);
+	assert_int_equal(value, 1);
+	assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &value, &len), 0);
+	assert_int_equal(value, 60);
+	assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &value, &len), 0);
+	assert_int_equal(value, 15);
+	assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &value, &len), 0);
+	assert_int_equal(value, 4);
+	tls_close(&t);
+}
+
+#define HOLD " HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: hold/1\r\n\r\n"
+
+/* After it has ended its half; while what it sent is waited for to be taken; without either. */
+static void the_owner_of_a_stream_learns_that_its_client_has_gone(void **state)
+{
+	static const struct linger reset = { .l_onoff = 1 };
+	static const char data[16384];
+	struct fixture *f = *state;
+
+	for (int way = 0; way < 3; way++) {
+		struct tls t;
+
+		hung_up = false;
+		assert_int_equal(tls_open(f, "NORMAL", NULL, &t), 0);
+		assert_true(
+			exchange(&t, way == 1 ? "GET /hold?deaf=1" HOLD : "GET /hold" HOLD, "101"));
+		if (way == 0)
+			assert_int_equal(gnutls_bye(t.s, GNUTLS_SHUT_WR), 0);
+		for (int i = 0; way == 1 && i < 64; i++) { /* more than a pair takes */
+			struct pollfd p = { t.fd, POLLOUT, 0 };
+			if (poll(&p, 1, 500) != 1)
+				break;
+			assert_true(gnutls_record_send(t.s, data, sizeof(data)) > 0);
+		}
+		usleep(300000);
+		assert_false(hung_up);
+		setsockopt(t.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+		tls_close(&t);
+		for (int i = 0; !hung_up && i < patience_ms(15000) / 50; i++)
+			usleep(50000);
+		assert_true(hung_up);
+	}
+}
+
 static void refusals_arrive_over_tls(void **state)
 {
 	struct tls t;
@@ -359,6 +457,8 @@ int main(void)
 		T(refuses_old_versions, setup),
 		T(refuses_plain_text, setup),
 		T(upgrades_over_tls, setup),
+		T(a_client_that_vanishes_is_found, setup),
+		T(the_owner_of_a_stream_learns_that_its_client_has_gone, setup),
 		T(refusals_arrive_over_tls, setup),
 		T(a_handshake_that_stalls_is_cut, setup),
 		T(lets_in_clients_of_the_ca, setup_ca),
