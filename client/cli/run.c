@@ -12,14 +12,26 @@
 static int code_of_start(const struct sbx_error *e)
 {
 	fail(e);
-	if (e->status != 400 || strstr(e->message, "cwd"))
+	/* The message names the folder or the command, which may be called anything: its beginning
+	 * says which of the two it is, and the number why. */
+	if (e->status != 400 || !strncmp(e->message, "cwd", 3))
 		return EXIT_OURS;
-	if (e->sys == EACCES || e->sys == ENOEXEC || strstr(e->message, "not executable"))
-		return 126;
-	if (e->sys == ENOENT || strstr(e->message, "not found") ||
-		strstr(e->message, "no such command"))
+	switch (e->sys) {
+	case ENOENT:
+	case ENOTDIR:
+	case ELOOP:
+	case ENAMETOOLONG:
 		return 127;
-	return EXIT_OURS;
+	case EACCES:
+	case ENOEXEC:
+		return 126;
+	case E2BIG:
+		return EXIT_OURS;
+	case EINVAL: /* also of a server that gives none */
+		if (strstr(e->message, "not found") || strstr(e->message, "no such command"))
+			return 127;
+	}
+	return strstr(e->message, "not executable") ? 126 : EXIT_OURS;
 }
 
 static int add_env(struct cli *c, json_t *env)

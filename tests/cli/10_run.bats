@@ -24,6 +24,9 @@ teardown_file() { cli_stop; }
 	[[ $output == "sbx: "*"not found"* ]]
 	run sbx run box /etc
 	[ "$status" -eq 126 ]
+	for name in cwdx 'is not executable' 'x/cwd: not executable'; do # whatever it is called
+		run -127 sbx run box "$name"
+	done
 	run sbx run no-such-box true
 	[ "$status" -eq 125 ]
 	run sbx run -w /no-such-dir box true
