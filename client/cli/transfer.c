@@ -345,9 +345,12 @@ int file_op(struct cli *c, const char *ref, json_t *op, struct sbx_error *e)
 	return bad ? set_error(e, EPROTO, "file operation") : op_result(v, e);
 }
 
+#define ENTRIES_MAX 1000000 /* of a folder; the mount has the same */
+
 struct gather {
 	json_t *list;
 	json_t *last; /* the line that ends a page */
+	bool many;
 };
 
 static bool on_entry(void *arg, const char *text, size_t len)
@@ -362,8 +365,20 @@ static bool on_entry(void *arg, const char *text, size_t len)
 		g->last = v;
 		return true;
 	}
-	json_array_append_new(g->list, v);
-	return true;
+	g->many = json_array_size(g->list) >= ENTRIES_MAX;
+	if (g->many)
+		json_decref(v);
+	else
+		json_array_append_new(g->list, v);
+	return !g->many;
+}
+
+static int too_many(struct sbx_error *e)
+{
+	*e = (struct sbx_error){ .sys = E2BIG,
+		.code = "internal",
+		.message = "the folder has more than 1,000,000 entries" };
+	return -1;
 }
 
 /* The detailed listing, page after page. */
@@ -382,8 +397,10 @@ static int list_entries(
 		const char *next;
 		r = ask_lines(c, url, &l, e);
 		next = json_string_value(json_object_get(g.last, "next"));
-		if (r == 0 && !g.last)
-			r = set_error(e, EPROTO, path);
+		if (g.many)
+			r = too_many(e);
+		else if (r == 0 && (!g.last || (next && after && !strcmp(next, after))))
+			r = set_error(e, EPROTO, path); /* it would never end */
 		free(after);
 		after = next ? strdup(next) : NULL;
 		json_decref(g.last);

@@ -360,3 +360,25 @@ json.dump({"GET /v1/sandboxes/box/files?path=/f": [[200, "x" * 300000]], "PUT /v
 	PY
 	[ "$output" = $'0 300000\n0' ]
 }
+
+@test "a listing that has no end is none" {
+	script 'GET *' '[[200,"{\"name\":\"a\"}\n{\"end\":true,\"next\":\"YQ\"}\n"]]'
+	for cmd in "file ls box /d" "cp -r box:/d $T/d"; do # the same page again and again
+		run timeout 60 "$O/bin/sbx" $cmd
+		[ "$status" -eq 1 ] || { echo "$cmd: $status"; false; }
+		[ "$(grep -c "after=YQ" "$T/log")" -eq 1 ]
+		: >"$T/log"
+	done
+	python3 - "$T/script" <<-'EOF' # always another one
+		import json, sys
+		page, path = '{"name":"a"}\n' * 400000, "GET /v1/sandboxes/box/fs/list?path=/d"
+		out = {}
+		for n in range(4):
+		    out[path + ("&after=%d" % n if n else "")] = [[200, page + '{"end":true,"next":"%d"}\n' % (n + 1)]]
+		json.dump(out, open(sys.argv[1], "w"))
+	EOF
+	run timeout 120 "$O/bin/sbx" file ls box /d
+	[ "$status" -eq 1 ] || { echo "$status: ${output:0:300}"; false; }
+	[[ $output == *"more than 1,000,000 entries"* ]]
+	[ "$(grep -c . "$T/log")" -eq 3 ]
+}
