@@ -104,12 +104,16 @@ bool filetext_json(struct text *t, const char *s, size_t len)
 		unsigned char c = (unsigned char)s[i];
 		size_t n = utf8_len(s + i, len - i);
 		bool shown = n && !(n == 3 && !memcmp(s + i, "\xef\xbf\xbd", 3));
-		if (shown && c >= 0x20 && c != '"' && c != '\\' && c != 0x7f) {
+		bool c1 = n == 2 && c == 0xc2 && (unsigned char)s[i + 1] < 0xa0;
+		if (shown && !c1 && c >= 0x20 && c != '"' && c != '\\' && c != 0x7f) {
 			i += n;
 			continue;
 		}
 		text_add(t, s + plain, i - plain);
-		if (shown) {
+		if (c1) {
+			/* to a terminal these may be commands as well */
+			escape(t, (unsigned char)s[++i]);
+		} else if (shown) {
 			escape(t, c);
 		} else {
 			text_fmt(t, "\xef\xbf\xbd%02X", c);

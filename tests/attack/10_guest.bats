@@ -241,7 +241,8 @@ links_image() {
 	}
 	for what in "file ls text $n" "file ls -l text $n" "event ls text" "ps text" "sandbox show text" "ls" \
 		"process show text 1" "cat text $n/$(printf '\033[1m')" "file rm text $n/$(printf '\033[2J')" \
-		"run text $(printf '/bin/\033[2J')" "cp -r text:$n $T/copied" "cp $T/images text:$n/$(printf '\033[4m')" "--json event ls text" "--json file ls text $n"; do
+		"run text $(printf '/bin/\033[2J')" "cp -r text:$n $T/copied" "cp $T/images text:$n/$(printf '\033[4m')" "--json event ls text" "--json file ls text $n" \
+		"api GET '/v1/sandboxes/$id/dirs?path=$n'" "api GET '/v1/sandboxes/$id/fs/list?path=$n'"; do
 		eval "sbx $what" >"$T/out"
 		[ -s "$T/out" ] || { echo "nothing from: $what"; false; }
 		clean "$T/out" || { echo "$what:"; cat -v "$T/out"; false; }
