@@ -126,6 +126,12 @@ static void sweep_done(struct broker *b)
 	b->sweep_tag = 0;
 }
 
+/* Nothing of it runs, and its block stays taken: a sweep need not wait for the rest. */
+static bool is_left_over(const struct job *j)
+{
+	return j->clearing && j->has_block;
+}
+
 static void swept(struct broker *b, struct job *j)
 {
 	if (!j->sweep)
@@ -147,7 +153,7 @@ static void give_to_janitor(struct broker *b, struct job *j)
 	if (send(b->janitor, &c, sizeof(c), MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof(c))
 		return;
 	j->clearing = true;
-	if (j->has_block)
+	if (is_left_over(j))
 		swept(b, j);
 }
 
@@ -383,7 +389,7 @@ static bool kept(const struct broker *b, const char *id)
 
 static void count_in(struct broker *b, struct job *j)
 {
-	if (!j || (j->clearing && j->has_block))
+	if (!j || is_left_over(j))
 		return;
 	j->sweep = true;
 	b->sweep_left++;
