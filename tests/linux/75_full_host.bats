@@ -25,7 +25,8 @@ teardown() {
 	dd if=/dev/zero of="$D/state/fill" bs=1M 2>/dev/null || true
 	dd if=/dev/zero bs=512 >>"$D/state/fill" 2>/dev/null || true
 	await 50 eval '[ "$(code POST /v1/sandboxes "{}")" = "503 unavailable" ]'
-	json /v1/sandboxes '{}' | jq -r .error.message | grep -q "disk is too full"
+	# within the second after which the disk is looked at again
+	await 50 eval 'json /v1/sandboxes "{}" | jq -r .error.message | grep -q "disk is too full"'
 	[ "$(code PATCH "/v1/sandboxes/$a" '{"labels":{"k":"v"}}')" = 200 ]
 	[ "$(code DELETE "/v1/sandboxes/$b")" = 204 ]
 	rm "$D/state/fill"
