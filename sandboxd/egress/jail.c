@@ -4,6 +4,7 @@
 #include "common/sys/bpf.h"
 #include "common/sys/core.h"
 #include "common/sys/mem.h"
+#include "common/sys/rlimit.h"
 #include "sandboxd/egress/state.h"
 
 #include <errno.h>
@@ -22,18 +23,11 @@ int jail_limits(void)
 		rlim_t most;
 	} limits[] = { { RLIMIT_CORE, CORE_NEVER }, { RLIMIT_FSIZE, 0 }, { RLIMIT_NPROC, 0 },
 		{ RLIMIT_AS, MEMORY_MAX }, { RLIMIT_NOFILE, FILES_MAX } };
+	int r = 0;
 
-	for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
-		struct rlimit l;
-		if (getrlimit(limits[i].what, &l) < 0)
-			return -errno;
-		if (l.rlim_max > limits[i].most)
-			l.rlim_max = limits[i].most;
-		l.rlim_cur = l.rlim_max;
-		if (setrlimit(limits[i].what, &l) < 0)
-			return -errno;
-	}
-	return 0;
+	for (size_t i = 0; i < ARRAY_LEN(limits) && r == 0; i++)
+		r = rlimit_lower(limits[i].what, limits[i].most);
+	return r;
 }
 
 static const int allowed[] = {

@@ -5,6 +5,7 @@
 #include "common/sys/caps.h"
 #include "common/sys/core.h"
 #include "common/sys/mem.h"
+#include "common/sys/rlimit.h"
 #include "sandboxd/priv/cg.h"
 
 #include <grp.h>
@@ -40,26 +41,12 @@ static const struct {
 	{ RLIMIT_NPROC, RLIM_INFINITY, WORKER_TASKS },
 };
 
-static int set_limit(int what, rlim_t value)
-{
-	struct rlimit l;
-
-	if (value == RLIM_INFINITY)
-		return 0;
-	if (getrlimit(what, &l) < 0)
-		return -errno;
-	if (l.rlim_max > value)
-		l.rlim_max = value;
-	l.rlim_cur = l.rlim_max;
-	return setrlimit(what, &l) < 0 ? -errno : 0;
-}
-
 static int set_limits(enum drop_who who)
 {
 	int r = 0;
 
 	for (size_t i = 0; i < ARRAY_LEN(limits) && r == 0; i++)
-		r = set_limit(limits[i].what, who == DROP_INIT ? limits[i].init : limits[i].worker);
+		r = rlimit_lower(limits[i].what, who == DROP_INIT ? limits[i].init : limits[i].worker);
 	/* Programs that loop over all descriptors, or use select, expect this one. */
 	if (r == 0 && who == DROP_INIT) {
 		struct rlimit l;

@@ -4,6 +4,7 @@
 #include "common/sys/caps.h"
 #include "common/sys/clock.h"
 #include "common/sys/mem.h"
+#include "common/sys/rlimit.h"
 #include "sandboxd/priv/child.h"
 
 #include <poll.h>
@@ -116,25 +117,12 @@ int jail_run(void (*run)(const void *arg, int out), const void *arg, const struc
 	return judge(ret, n == (ssize_t)size, status, who, f);
 }
 
-/* Downwards only: raising needs a right that not every host gives its root. */
-static int lower(const struct jail_limit *to)
-{
-	struct rlimit l;
-
-	if (getrlimit(to->what, &l) < 0)
-		return -errno;
-	if (l.rlim_max > to->max)
-		l.rlim_max = to->max;
-	l.rlim_cur = l.rlim_max;
-	return setrlimit(to->what, &l) < 0 ? -errno : 0;
-}
-
 int jail_drop(uint64_t caps, const struct jail_limit *most, size_t n, const struct filter *flt, struct fail *f)
 {
 	int r = 0;
 
 	for (size_t i = 0; i < n && r == 0; i++)
-		r = lower(&most[i]);
+		r = rlimit_lower(most[i].what, most[i].max);
 	if (r < 0)
 		return fail_set(f, r, "set limits");
 	r = caps_keep(caps); /* the uid stays root's */

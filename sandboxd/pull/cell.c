@@ -7,6 +7,7 @@
 #include "common/sys/core.h"
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
+#include "common/sys/rlimit.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -47,19 +48,6 @@ struct cell_ans {
 
 static rlim_t tasks_max; /* of this cell */
 
-/* Both limits, but never above what there is: that nobody without rights may. */
-static int limit(int what, rlim_t max)
-{
-	struct rlimit l;
-
-	if (getrlimit(what, &l) < 0)
-		return -1;
-	if (l.rlim_max > max)
-		l.rlim_max = max;
-	l.rlim_cur = l.rlim_max;
-	return setrlimit(what, &l);
-}
-
 /* When memory runs out, it is what goes first. The file is one's own only for who may be traced, which the program
  * will be, and until then nobody else is here. */
 static void first_to_go(void)
@@ -81,9 +69,9 @@ static void child(const struct tool *t, int err, int out)
 		_exit(126);
 	close_range(3, ~0u, 0);
 	first_to_go();
-	if (limit(RLIMIT_CORE, CORE_NEVER) < 0 || limit(RLIMIT_NPROC, tasks_max) < 0 ||
-		limit(RLIMIT_NOFILE, FILES_MAX) < 0 || limit(RLIMIT_SIGPENDING, SIGNALS_MAX) < 0 ||
-		limit(RLIMIT_FSIZE, out >= 0 ? PULL_MANIFEST_MAX + 1 : DISK_MAX) < 0)
+	if (rlimit_lower(RLIMIT_CORE, CORE_NEVER) < 0 || rlimit_lower(RLIMIT_NPROC, tasks_max) < 0 ||
+		rlimit_lower(RLIMIT_NOFILE, FILES_MAX) < 0 || rlimit_lower(RLIMIT_SIGPENDING, SIGNALS_MAX) < 0 ||
+		rlimit_lower(RLIMIT_FSIZE, out >= 0 ? PULL_MANIFEST_MAX + 1 : DISK_MAX) < 0)
 		_exit(126);
 	if (tool_filter() < 0)
 		_exit(126);

@@ -7,6 +7,7 @@
 #include "common/sys/mark.h"
 #include "common/sys/mem.h"
 #include "common/sys/prompt.h"
+#include "common/sys/rlimit.h"
 #include "sandboxd/init/init.h"
 #include "sandboxd/shim/state.h"
 
@@ -89,22 +90,10 @@ static void turn(struct shim *s)
 	bury(s);
 }
 
-static int bound(int what, rlim_t most)
-{
-	struct rlimit l;
-
-	if (getrlimit(what, &l) < 0)
-		return -1;
-	if (l.rlim_max > most)
-		l.rlim_max = most;
-	l.rlim_cur = l.rlim_max;
-	return setrlimit(what, &l);
-}
-
 /* Its id is its own, so that processes are counted by it: it makes none, nor threads. */
 static int bound_all(void)
 {
-	return bound(RLIMIT_NPROC, 0) < 0 || bound(RLIMIT_AS, MEMORY_MAX) < 0 ? -1 : 0;
+	return rlimit_lower(RLIMIT_NPROC, 0) < 0 || rlimit_lower(RLIMIT_AS, MEMORY_MAX) < 0 ? -1 : 0;
 }
 
 static int drop_rights(const struct shim_boot *b)
