@@ -76,7 +76,7 @@ flood() {
 
 @test "output, on both streams, in one line and in many" {
 	flood output 'yes & cat /dev/zero & (while :; do printf x; printf y >&2; done) & wait' shown
-	[ "$(du -sm "$D/state/run" | cut -f1)" -lt 64 ] # what is kept of each has an end
+	[ "$(du -sm "$D/state/run/$A" | cut -f1)" -lt 32 ] # what is kept of each has an end
 }
 
 @test "starts that fail, by the hundred, leave nothing" {

@@ -42,21 +42,32 @@ static size_t next_words(struct agent *a, uint8_t *buf, size_t max)
 	return n;
 }
 
+static bool is_honest(struct agent *a)
+{
+	bool honest;
+
+	pthread_mutex_lock(&a->lock);
+	honest = a->honest;
+	pthread_mutex_unlock(&a->lock);
+	return honest;
+}
+
 static void talk(struct agent *a, int fd)
 {
+	bool honest = is_honest(a); /* the next input may come meanwhile */
 	struct proto_hello h;
 	uint8_t buf[256], in[4096];
 
 	if (fd_recv_full(fd, &h, sizeof(h), 1000) < 0)
 		return;
-	if (a->honest) {
+	if (honest) {
 		struct proto_hello_ok ok = {
 			.magic = PROTO_MAGIC, .version = PROTO_VERSION, .generation = h.generation
 		};
 		(void)fd_send_full(fd, &ok, sizeof(ok), 1000);
 	}
 	/* A call speaks first; events do not wait, nor does who awaits a greeting. */
-	if (a->honest && h.kind != PROTO_EVENTS && recv(fd, in, sizeof(in), 0) <= 0)
+	if (honest && h.kind != PROTO_EVENTS && recv(fd, in, sizeof(in), 0) <= 0)
 		return;
 	size_t n = next_words(a, buf, sizeof(buf));
 	if (n)
