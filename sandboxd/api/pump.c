@@ -3,10 +3,10 @@
  * bytes are copied; of many the pages are moved through a pipe, so that a byte is copied by its
  * sender and its receiver only, as over plain loopback. A client that has gone leaves what it sent
  * to the guest, which has to take it. */
-#include "common/sys/deadline.h"
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
 #include "sandboxd/api/upgrade.h"
+#include "sandboxd/core/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -187,17 +187,10 @@ static uint64_t unsent(const struct lane *l)
 										   : 0;
 }
 
-static int64_t now_ms(void)
-{
-	struct timespec t = deadline_us(0);
-
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 static bool rest_moves(struct rest *r, struct core *core, const struct lane *up)
 {
 	uint64_t moved = up->given - unsent(up);
-	int64_t now = now_ms();
+	int64_t now = clock_mono_ms();
 
 	if (!r->is || r->moved != moved)
 		r->until_ms = now + upgrade_patience_ms;
