@@ -2,6 +2,7 @@
 /* The program around the daemon: command line, signals, readiness, exit code. */
 #include "common/base/log.h"
 #include "common/sys/mem.h"
+#include "common/sys/rlimit.h"
 #include "sandboxd/core/core.h"
 #include "sandboxd/daemon.h"
 
@@ -50,16 +51,6 @@ static void notify(int fd, const char *text)
 {
 	if (fd >= 0)
 		(void)send(fd, text, strlen(text), MSG_NOSIGNAL);
-}
-
-static void raise_file_limit(void)
-{
-	struct rlimit l;
-
-	if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < l.rlim_max) {
-		l.rlim_cur = l.rlim_max;
-		(void)setrlimit(RLIMIT_NOFILE, &l);
-	}
 }
 
 /* Descriptors 0, 1 and 2 must be taken, or a socket would become somebody's stderr. */
@@ -143,7 +134,7 @@ static int run(const struct options *o)
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	umask(077);
-	raise_file_limit();
+	rlimit_use_all(RLIMIT_NOFILE);
 	fd = notify_open();
 	if (daemon_prepare(o, &d, &e) < 0)
 		return refuse(&e);

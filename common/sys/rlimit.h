@@ -22,4 +22,15 @@ static inline int rlimit_lower(int what, rlim_t most)
 	return setrlimit(what, &l) < 0 ? -errno : 0;
 }
 
+/* The soft one as far up as the hard one; where that does not go, it stays. */
+static inline void rlimit_use_all(int what)
+{
+	struct rlimit l;
+
+	if (getrlimit(what, &l) < 0)
+		return;
+	l.rlim_cur = l.rlim_max;
+	(void)setrlimit(what, &l);
+}
+
 #endif

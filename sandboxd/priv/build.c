@@ -6,6 +6,7 @@
 
 #include "common/sys/fd.h"
 #include "common/sys/mem.h"
+#include "common/sys/rlimit.h"
 #include "sandboxd/init/init.h"
 #include "sandboxd/priv/child.h"
 #include "sandboxd/priv/drop.h"
@@ -435,16 +436,6 @@ static int send_ready(struct builder *b, const struct shim_boot *boot, int boot_
 	return n < 0 ? fail_set(&b->fail, n, "report") : 0;
 }
 
-static void use_all_descriptors(void)
-{
-	struct rlimit nofile;
-
-	if (getrlimit(RLIMIT_NOFILE, &nofile) == 0) {
-		nofile.rlim_cur = nofile.rlim_max;
-		(void)setrlimit(RLIMIT_NOFILE, &nofile);
-	}
-}
-
 static int become_shim(struct builder *b)
 {
 	uid_t uid = box_shim_uid(b->block);
@@ -479,7 +470,7 @@ static int become_shim(struct builder *b)
 	pass_on(boot.devpts_fd);
 	pass_on(boot.cgroup_fd);
 	pass_on(boot.oom_fd);
-	use_all_descriptors();
+	rlimit_use_all(RLIMIT_NOFILE);
 	umask(077);
 	return child_exec(prog, "sbx-shim", NULL, NULL, NULL, &b->fail);
 }

@@ -7,6 +7,7 @@
 
 #include "common/sys/core.h"
 #include "common/sys/mem.h"
+#include "common/sys/rlimit.h"
 #include "sandboxd/priv/drop.h"
 #include "sandboxd/priv/jail.h"
 #include "sandboxd/priv/root.h"
@@ -344,16 +345,6 @@ static int give_up_rights(const struct filter *filter, struct fail *f)
 	return jail_drop(JAIL_COPIER, limits, ARRAY_LEN(limits), filter, f);
 }
 
-static void use_all_descriptors(void)
-{
-	struct rlimit l;
-
-	if (getrlimit(RLIMIT_NOFILE, &l) < 0)
-		return;
-	l.rlim_cur = l.rlim_max;
-	(void)setrlimit(RLIMIT_NOFILE, &l);
-}
-
 struct job {
 	const struct build_env *env;
 	int from, to;
@@ -367,7 +358,7 @@ static void jailed(const void *arg, int out)
 	struct fail f = { 0 };
 
 	umask(0);
-	use_all_descriptors();
+	rlimit_use_all(RLIMIT_NOFILE);
 	if (enter(keep[1], &f) == 0) {
 		for (int i = 0; i < 3; i++)
 			dup2(keep[i], 3 + i);

@@ -98,13 +98,8 @@ static int bound_all(void)
 
 static int drop_rights(const struct shim_boot *b)
 {
-	struct rlimit files;
-
 	(void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-		files.rlim_cur = files.rlim_max;
-		(void)setrlimit(RLIMIT_NOFILE, &files);
-	}
+	rlimit_use_all(RLIMIT_NOFILE);
 	(void)setrlimit(RLIMIT_CORE, &(struct rlimit){ CORE_NEVER, CORE_NEVER });
 	if (b->uid != SHIM_ID_KEEP &&
 	    (setgroups(0, NULL) < 0 || setresgid(b->gid, b->gid, b->gid) < 0 ||
