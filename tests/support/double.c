@@ -16,6 +16,8 @@ struct double_world double_world = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.cond = PTHREAD_COND_INITIALIZER,
 };
+struct double_rig double_rig;
+
 static struct double_world *const w = &double_world;
 static struct backend_ops ops;
 
@@ -215,10 +217,12 @@ static void stop(struct double_rig *r)
 	r->core = NULL;
 }
 
-void double_open(struct double_rig *r)
+int double_setup(void **state)
 {
+	struct double_rig *r = &double_rig;
 	struct err e = ERR_NULL;
 
+	(void)state;
 	signal(SIGPIPE, SIG_IGN);
 	log_set_level(LOG_LVL_ERROR);
 	*r = (struct double_rig){ .keep = true };
@@ -237,6 +241,7 @@ void double_open(struct double_rig *r)
 	w->gripped = false;
 	w->under_way = w->most = w->taken = w->made = 0;
 	start(r);
+	return 0;
 }
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
@@ -248,8 +253,11 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
 	return 0;
 }
 
-void double_close(struct double_rig *r)
+int double_teardown(void **state)
 {
+	struct double_rig *r = &double_rig;
+
+	(void)state;
 	double_set(&w->hold, false);
 	double_set(&w->hold_end, false);
 	r->core->keep = false;
@@ -257,6 +265,7 @@ void double_close(struct double_rig *r)
 	server_policy_free(&r->policy);
 	close(r->dirfd);
 	nftw(r->dir, remove_one, 16, FTW_PHYS | FTW_DEPTH);
+	return 0;
 }
 
 void double_stop(struct double_rig *r, bool keep)

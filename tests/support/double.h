@@ -37,8 +37,9 @@ struct double_rig {
 	struct backend *backend;
 	struct core *core;
 };
-void double_open(struct double_rig *r); /* policy: built in, shortest schedule 1 s, up to 3 kept */
-void double_close(struct double_rig *r); /* ends every sandbox, removes the folder */
+extern struct double_rig double_rig; /* of the row that runs */
+int double_setup(void **state);    /* policy: built in, shortest schedule 1 s, up to 3 kept */
+int double_teardown(void **state); /* ends every sandbox, removes the folder */
 void double_restart(struct double_rig *r, bool keep_at_stop, bool keep_at_start);
 void double_stop(struct double_rig *r, bool keep);
 bool double_try(struct double_rig *r); /* to start again; false: it could not, and may be tried once more */

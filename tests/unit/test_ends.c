@@ -13,22 +13,8 @@
 
 #define TEXT(t) ((char *)(t)) /* bodies own their strings; here nobody frees them */
 
-static struct double_rig rig;
+static struct double_rig *const rig = &double_rig;
 static struct double_world *const w = &double_world;
-
-static int setup(void **state)
-{
-	(void)state;
-	double_open(&rig);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	double_close(&rig);
-	return 0;
-}
 
 static bool has_ended(void *arg)
 {
@@ -52,16 +38,16 @@ static bool is_taken(void *arg)
 	struct sandbox *s = arg;
 	bool queued;
 
-	pthread_mutex_lock(&rig.core->queue_lock);
+	pthread_mutex_lock(&rig->core->queue_lock);
 	queued = s->end_queued;
-	pthread_mutex_unlock(&rig.core->queue_lock);
+	pthread_mutex_unlock(&rig->core->queue_lock);
 	return !queued;
 }
 
 /* The idle end is looked at again when it is its turn, and need not come to anything; the death comes once. */
 static void a_death_is_not_lost_behind_an_idle_end_that_waits(void **state)
 {
-	struct sandbox *first = double_sandbox(&rig, NULL), *s = double_sandbox(&rig, NULL);
+	struct sandbox *first = double_sandbox(rig, NULL), *s = double_sandbox(rig, NULL);
 
 	(void)state;
 	double_set(&w->hold_end, true);
@@ -71,7 +57,7 @@ static void a_death_is_not_lost_behind_an_idle_end_that_waits(void **state)
 	sandbox_shim_gone(s);
 	double_set(&w->hold_end, false);
 	double_wait(has_ended, s);
-	assert_int_equal(double_events(&rig, s->id, "sandbox.terminated", "reason", "failed"), 1);
+	assert_int_equal(double_events(rig, s->id, "sandbox.terminated", "reason", "failed"), 1);
 	sandbox_unref(first);
 	sandbox_unref(s);
 }
@@ -96,7 +82,7 @@ static bool is_missing(void *path)
  * again. */
 static void one_that_could_not_be_ended_ends_later(void **state)
 {
-	struct sandbox *s = double_sandbox(&rig, NULL);
+	struct sandbox *s = double_sandbox(rig, NULL);
 	char path[256];
 
 	(void)state;
@@ -105,7 +91,7 @@ static void one_that_could_not_be_ended_ends_later(void **state)
 	assert_false(has_ended(s));
 	double_wait(has_ended, s);
 	assert_true(none_fails(NULL));
-	snprintf(path, sizeof(path), "%s/run/%s", rig.dir, s->id);
+	snprintf(path, sizeof(path), "%s/run/%s", rig->dir, s->id);
 	double_wait(is_missing, path);
 	sandbox_unref(s);
 }
@@ -117,7 +103,7 @@ static bool records_hold(const char *needle)
 	bool found = false;
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-		int fd = openat(rig.dirfd, names[i], O_RDONLY | O_CLOEXEC);
+		int fd = openat(rig->dirfd, names[i], O_RDONLY | O_CLOEXEC);
 		ssize_t n = fd < 0 ? 0 : read(fd, buf, sizeof(buf));
 		found |= n > 0 && memmem(buf, (size_t)n, needle, strlen(needle));
 		if (fd >= 0)
@@ -141,10 +127,10 @@ static unsigned rests_that_save(const struct sandbox *s)
 {
 	unsigned n = 0;
 
-	pthread_mutex_lock(&rig.core->queue_lock);
-	for (const struct end_job *j = rig.core->rests; j; j = j->next)
+	pthread_mutex_lock(&rig->core->queue_lock);
+	for (const struct end_job *j = rig->core->rests; j; j = j->next)
 		n += j->s == s && j->save;
-	pthread_mutex_unlock(&rig.core->queue_lock);
+	pthread_mutex_unlock(&rig->core->queue_lock);
 	return n;
 }
 
@@ -157,7 +143,7 @@ static void what_finds_no_room_is_recorded_when_there_is_some(void **state)
 		    *notes[] = { TEXT("note") }, *labels[] = { TEXT("zq8-a-new-label") };
 	const struct create_body body = { .env = { keys, values, 1 } };
 	const struct update_body change = { .has_labels = true, .labels = { notes, labels, 1 } };
-	struct sandbox *ends = double_sandbox(&rig, &body), *changes = double_sandbox(&rig, NULL);
+	struct sandbox *ends = double_sandbox(rig, &body), *changes = double_sandbox(rig, NULL);
 	struct err e = ERR_NULL;
 	struct rlimit was, none;
 	unsigned saves;
@@ -208,17 +194,17 @@ static void what_is_left_of_a_create_is_tried_again(void **state)
 
 	(void)state;
 	w->fail_ends = 2;
-	assert_int_equal(sandbox_create(rig.core, &body, was_made, NULL, &s, &e), -1);
+	assert_int_equal(sandbox_create(rig->core, &body, was_made, NULL, &s, &e), -1);
 	assert_int_equal(e.code, ERR_CONFLICT);
 	double_wait(none_fails, NULL);
-	end(double_sandbox(&rig, &body));
+	end(double_sandbox(rig, &body));
 }
 
 /* What a record says may be older than what was true: here it never heard that the first one gave the name up. */
 static void two_with_one_name_are_both_taken_back(void **state)
 {
 	const struct create_body named = { .name = TEXT("prize") };
-	struct sandbox *a = double_sandbox(&rig, &named), *b = double_sandbox(&rig, NULL), *s;
+	struct sandbox *a = double_sandbox(rig, &named), *b = double_sandbox(rig, NULL), *s;
 	char id[2][SBX_ID_MAX];
 
 	(void)state;
@@ -228,17 +214,17 @@ static void two_with_one_name_are_both_taken_back(void **state)
 	b->name = strdup("prize");
 	uint64_t ticket = sandbox_save(b, true);
 	pthread_mutex_unlock(&b->lock);
-	assert_int_equal(store_wait(rig.core->store, ticket, NULL), 0);
+	assert_int_equal(store_wait(rig->core->store, ticket, NULL), 0);
 	sandbox_unref(a);
 	sandbox_unref(b);
-	double_restart(&rig, true, true);
+	double_restart(rig, true, true);
 	for (size_t i = 0; i < 2; i++) {
-		assert_int_equal(sandbox_find(rig.core, id[i], &s, NULL), 0);
+		assert_int_equal(sandbox_find(rig->core, id[i], &s, NULL), 0);
 		assert_int_equal(s->state, SBX_RUNNING);
 		assert_true((s->name != NULL) == (i == 0));
 		sandbox_unref(s);
 	}
-	assert_int_equal(sandbox_find(rig.core, "prize", &s, NULL), 0);
+	assert_int_equal(sandbox_find(rig->core, "prize", &s, NULL), 0);
 	assert_string_equal(s->id, id[0]);
 	sandbox_unref(s);
 }
@@ -254,28 +240,28 @@ static void a_layer_that_finds_no_room_is_not_ready(void **state)
 
 	(void)state;
 	signal(SIGXFSZ, SIG_IGN);
-	assert_int_equal(layers_new(rig.core, LAYER_OF_IMAGE, "sha256:1", &num, &e), 0);
+	assert_int_equal(layers_new(rig->core, LAYER_OF_IMAGE, "sha256:1", &num, &e), 0);
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
 	none = (struct rlimit){ 0, was.rlim_max };
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
-	rc = layers_ready(rig.core, num, 1, false, &e);
+	rc = layers_ready(rig->core, num, 1, false, &e);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
 	assert_int_equal(rc, -1);
-	assert_false(layers_find(rig.core, "sha256:1", &other));
-	layers_unref_one(rig.core, num);
+	assert_false(layers_find(rig->core, "sha256:1", &other));
+	layers_unref_one(rig->core, num);
 }
 
 /* A sandbox is over when the end is answered; that its folder is cleaned up later is no reason to say that an image
  * which nobody has any more frees nothing. */
 static void who_has_ended_keeps_no_layer_from_being_counted_as_freed(void **state)
 {
-	struct sandbox *s = double_sandbox(&rig, NULL), *other = double_sandbox(&rig, NULL);
+	struct sandbox *s = double_sandbox(rig, NULL), *other = double_sandbox(rig, NULL);
 	struct backend_chain chain = { .n = 1 };
 	struct err e = ERR_NULL;
 
 	(void)state;
-	assert_int_equal(layers_new(rig.core, LAYER_OF_IMAGE, NULL, &chain.layers[0], &e), 0);
-	assert_int_equal(layers_ready(rig.core, chain.layers[0], 1000, false, &e), 0);
+	assert_int_equal(layers_new(rig->core, LAYER_OF_IMAGE, NULL, &chain.layers[0], &e), 0);
+	assert_int_equal(layers_ready(rig->core, chain.layers[0], 1000, false, &e), 0);
 	for (int i = 0; i < 2; i++) {
 		struct sandbox *one = i ? other : s;
 		pthread_mutex_lock(&one->lock);
@@ -283,12 +269,12 @@ static void who_has_ended_keeps_no_layer_from_being_counted_as_freed(void **stat
 		sandbox_hold_chain(one);
 		pthread_mutex_unlock(&one->lock);
 	}
-	assert_int_equal(layers_freeable(rig.core, &chain), 0);
+	assert_int_equal(layers_freeable(rig->core, &chain), 0);
 	end(s);
-	assert_int_equal(layers_freeable(rig.core, &chain), 0);
+	assert_int_equal(layers_freeable(rig->core, &chain), 0);
 	end(other);
-	assert_int_equal(layers_freeable(rig.core, &chain), 1000);
-	layers_unref_one(rig.core, chain.layers[0]);
+	assert_int_equal(layers_freeable(rig->core, &chain), 1000);
+	layers_unref_one(rig->core, chain.layers[0]);
 }
 
 /* What the create of one has said stays. */
@@ -301,17 +287,17 @@ static void a_longest_life_holds_for_those_that_are_taken_back(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < 2; i++)
-		sandbox_unref(double_sandbox(&rig, bodies[i]));
-	rig.policy.limits.max_lifetime_secs = 3600;
+		sandbox_unref(double_sandbox(rig, bodies[i]));
+	rig->policy.limits.max_lifetime_secs = 3600;
 	for (int round = 0; round < 2; round++) { /* the second time it is recorded */
-		double_restart(&rig, true, true);
+		double_restart(rig, true, true);
 		for (size_t i = 0; i < 2; i++) {
-			assert_int_equal(sandbox_find(rig.core, bodies[i]->name, &s, NULL), 0);
+			assert_int_equal(sandbox_find(rig->core, bodies[i]->name, &s, NULL), 0);
 			assert_int_equal(s->state, SBX_RUNNING);
 			assert_int_equal(s->lifetime_secs, i ? 3600 : 7200);
 			sandbox_unref(s);
 		}
-		rig.policy.limits.max_lifetime_secs = 0;
+		rig->policy.limits.max_lifetime_secs = 0;
 	}
 }
 
@@ -323,8 +309,8 @@ static void an_idle_timeout_that_no_clock_reaches_ends_nobody(void **state)
 	struct sandbox *s;
 
 	(void)state;
-	rig.policy.limits.max_idle_timeout_secs = 0;
-	s = double_sandbox(&rig, &body);
+	rig->policy.limits.max_idle_timeout_secs = 0;
+	s = double_sandbox(rig, &body);
 	for (int i = 0; i < 2; i++) {
 		pthread_mutex_lock(&s->lock);
 		assert_false(lifetime_is_idle(s));
@@ -335,7 +321,7 @@ static void an_idle_timeout_that_no_clock_reaches_ends_nobody(void **state)
 	end(s);
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T(f) cmocka_unit_test_setup_teardown(f, double_setup, double_teardown)
 
 int main(void)
 {

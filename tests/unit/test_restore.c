@@ -9,21 +9,7 @@
 
 #define ROOM 64 /* more descriptors than a start needs */
 
-static struct double_rig rig;
-
-static int setup(void **state)
-{
-	(void)state;
-	double_open(&rig);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	double_close(&rig);
-	return 0;
-}
+static struct double_rig *const rig = &double_rig;
 
 static bool stays(void *arg)
 {
@@ -47,7 +33,7 @@ static void run_true(struct sandbox *s)
 /* However few there are, and wherever it notices. */
 static void a_start_without_descriptors_ends_nobody(void **state)
 {
-	struct sandbox *s = double_sandbox(&rig, NULL), *ended = double_sandbox(&rig, NULL);
+	struct sandbox *s = double_sandbox(rig, NULL), *ended = double_sandbox(rig, NULL);
 	char id[SBX_ID_MAX], ended_id[SBX_ID_MAX];
 	bool started = false;
 
@@ -59,27 +45,27 @@ static void a_start_without_descriptors_ends_nobody(void **state)
 	memcpy(ended_id, ended->id, sizeof(id));
 	sandbox_unref(s);
 	sandbox_unref(ended);
-	double_stop(&rig, true);
+	double_stop(rig, true);
 	for (rlim_t n = 0; n < ROOM && !started; n++) {
 		struct rlimit usual = descriptors_leave(getpid(), n);
 
-		started = double_try(&rig);
+		started = double_try(rig);
 		descriptors_restore(getpid(), &usual);
 	}
 	assert_true(started);
-	assert_int_equal(sandbox_find(rig.core, id, &s, NULL), 0);
+	assert_int_equal(sandbox_find(rig->core, id, &s, NULL), 0);
 	assert_int_equal(s->state, SBX_RUNNING);
 	assert_int_equal(s->next_num, 2);
 	run_true(s);
 	sandbox_unref(s);
-	assert_int_equal(sandbox_find(rig.core, ended_id, &ended, NULL), 0);
+	assert_int_equal(sandbox_find(rig->core, ended_id, &ended, NULL), 0);
 	assert_int_equal(ended->next_num, 2);
 	sandbox_unref(ended);
 }
 
 static void a_folder_that_cannot_be_opened_is_not_empty(void **state)
 {
-	struct sandbox *s = double_sandbox(&rig, NULL);
+	struct sandbox *s = double_sandbox(rig, NULL);
 	struct rlimit usual;
 	bool kept;
 
@@ -95,7 +81,7 @@ static void a_folder_that_cannot_be_opened_is_not_empty(void **state)
 	sandbox_unref(s);
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T(f) cmocka_unit_test_setup_teardown(f, double_setup, double_teardown)
 
 int main(void)
 {

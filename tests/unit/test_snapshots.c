@@ -8,22 +8,8 @@
 #include "sandboxd/core/snapshots.h"
 #include "sandboxd/core/volumes.h"
 
-static struct double_rig rig;
+static struct double_rig *const rig = &double_rig;
 static struct double_world *const w = &double_world;
-
-static int setup(void **state)
-{
-	(void)state;
-	double_open(&rig);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	double_close(&rig);
-	return 0;
-}
 
 #define NAME(s) ((char *)(uintptr_t)(s))
 
@@ -86,7 +72,7 @@ static void end_take(struct taker *t)
 /* Snapshots of a sandbox, or of all; of the schedule, or all. */
 static size_t count(const char *sandbox, bool scheduled)
 {
-	_cleanup_json_ json_t *all = snapshots_json(rig.core);
+	_cleanup_json_ json_t *all = snapshots_json(rig->core);
 	json_t *o;
 	size_t i, n = 0;
 
@@ -136,7 +122,7 @@ static enum err_code schedule(struct sandbox *s, int64_t every, int64_t keep)
 	struct schedule_body b = { every, keep };
 	struct err e = ERR_NULL;
 
-	if (schedule_check(rig.core, every, keep, &e) < 0 || schedule_set(s, &b, true, &e) < 0)
+	if (schedule_check(rig->core, every, keep, &e) < 0 || schedule_set(s, &b, true, &e) < 0)
 		return e.code;
 	return ERR_NONE;
 }
@@ -150,7 +136,7 @@ static bool has_taken(void *arg)
 {
 	const struct counted *c = arg;
 
-	return double_events(&rig, c->id, "snapshot.created", NULL, NULL) >= c->n;
+	return double_events(rig, c->id, "snapshot.created", NULL, NULL) >= c->n;
 }
 
 static bool is_at_rest(void *arg)
@@ -177,21 +163,21 @@ static enum err_code fork_of(const char *id, struct create_body b, struct sandbo
 	struct err e = ERR_NULL;
 
 	b.snapshot_id = NAME(id);
-	return sandbox_create(rig.core, &b, NULL, NULL, ret, &e) < 0 ? e.code : ERR_NONE;
+	return sandbox_create(rig->core, &b, NULL, NULL, ret, &e) < 0 ? e.code : ERR_NONE;
 }
 
 /* --- on request ------------------------------------------------------------------------------ */
 
 static void a_snapshot_is_listed_with_all_that_is_known(void **state)
 {
-	struct sandbox *s = double_sandbox(&rig, NULL);
+	struct sandbox *s = double_sandbox(rig, NULL);
 	char id[SNP_ID_MAX];
 	_cleanup_json_ json_t *all = NULL;
 	const json_t *o;
 
 	(void)state;
 	assert_int_equal(take(s, id), ERR_NONE);
-	all = snapshots_json(rig.core);
+	all = snapshots_json(rig->core);
 	o = json_array_get(all, 0);
 	assert_true(id_is_snapshot(id));
 	assert_string_equal(json_string_value(json_object_get(o, "id")), id);
@@ -200,7 +186,7 @@ static void a_snapshot_is_listed_with_all_that_is_known(void **state)
 	assert_string_equal(json_string_value(json_object_get(o, "kind")), "disk");
 	assert_int_equal(json_integer_value(json_object_get(o, "bytes")), 4096);
 	assert_null(json_object_get(o, "scheduled"));
-	assert_int_equal(double_events(&rig, s->id, "snapshot.created", "snapshot", id), 1);
+	assert_int_equal(double_events(rig, s->id, "snapshot.created", "snapshot", id), 1);
 	end(s);
 	assert_int_equal(count(NULL, false), 1); /* it outlives its sandbox */
 }
@@ -215,9 +201,9 @@ static void refusals_come_in_the_contracts_order(void **state)
 	json_t *v = NULL;
 
 	(void)state;
-	assert_int_equal(volumes_create(rig.core, &vb, &v, &e), 0);
+	assert_int_equal(volumes_create(rig->core, &vb, &v, &e), 0);
 	json_decref(v);
-	s = double_sandbox(&rig, &with);
+	s = double_sandbox(rig, &with);
 	assert_int_equal(take(s, NULL), ERR_CONFLICT); /* volumes */
 	assert_int_equal(schedule(s, 1, 1), ERR_CONFLICT);
 	assert_int_equal(schedule(s, 0, 0), ERR_CONFLICT);
@@ -227,13 +213,13 @@ static void refusals_come_in_the_contracts_order(void **state)
 	assert_int_equal(schedule(s, -1, 1), ERR_INVALID_REQUEST); /* looked at first */
 	assert_int_equal(w->taken, 0);
 	sandbox_unref(s);
-	assert_int_equal(snapshot_delete(rig.core, "snp_0000000000000000", &e), -1);
+	assert_int_equal(snapshot_delete(rig->core, "snp_0000000000000000", &e), -1);
 	assert_int_equal(e.code, ERR_NOT_FOUND);
 }
 
 static void one_at_a_time_and_its_progress_is_shown(void **state)
 {
-	struct sandbox *s = double_sandbox(&rig, NULL), *other = double_sandbox(&rig, NULL);
+	struct sandbox *s = double_sandbox(rig, NULL), *other = double_sandbox(rig, NULL);
 	struct taker t;
 	json_t *p;
 
@@ -259,7 +245,7 @@ static void one_at_a_time_and_its_progress_is_shown(void **state)
 
 static void an_ended_sandbox_keeps_its_progress_to_the_end(void **state)
 {
-	struct sandbox *s = double_sandbox(&rig, NULL), *fork;
+	struct sandbox *s = double_sandbox(rig, NULL), *fork;
 	struct create_body none = { 0 };
 	struct taker t;
 	json_t *p;
@@ -284,7 +270,7 @@ static void an_ended_sandbox_keeps_its_progress_to_the_end(void **state)
 
 static void one_that_fails_leaves_nothing(void **state)
 {
-	struct sandbox *s = double_sandbox(&rig, NULL);
+	struct sandbox *s = double_sandbox(rig, NULL);
 	struct taker t;
 
 	(void)state;
@@ -296,7 +282,7 @@ static void one_that_fails_leaves_nothing(void **state)
 	end_take(&t);
 	assert_int_equal(t.code, ERR_CONFLICT); /* it is gone, and that is why */
 	assert_int_equal(count(NULL, false), 0);
-	assert_int_equal(double_events(&rig, s->id, "snapshot.created", NULL, NULL), 0);
+	assert_int_equal(double_events(rig, s->id, "snapshot.created", NULL, NULL), 0);
 	wait_layers(0);
 	sandbox_unref(s);
 }
@@ -304,7 +290,7 @@ static void one_that_fails_leaves_nothing(void **state)
 static void the_idle_timeout_waits_for_a_snapshot(void **state)
 {
 	struct create_body b = { .idle_timeout_secs = 1 };
-	struct sandbox *s = double_sandbox(&rig, &b);
+	struct sandbox *s = double_sandbox(rig, &b);
 	struct taker t;
 
 	(void)state;
@@ -325,7 +311,7 @@ static void a_fork_is_checked_and_begins_with_the_originals_figures(void **state
 {
 	struct create_body first = { .cpus = 2, .memory_mb = 300, .disk_mb = 200 };
 	struct volume_mount_body m = { NAME("v"), NAME("/data"), true };
-	struct sandbox *s = double_sandbox(&rig, &first), *fork = NULL;
+	struct sandbox *s = double_sandbox(rig, &first), *fork = NULL;
 	char id[SNP_ID_MAX];
 	const struct {
 		const char *id;
@@ -353,7 +339,7 @@ static void a_fork_is_checked_and_begins_with_the_originals_figures(void **state
 	assert_int_equal(fork->disk_mb, 200);
 	assert_string_not_equal(fork->id, s->id);
 	assert_memory_not_equal(fork->secret, s->secret, sizeof(s->secret));
-	assert_int_equal(double_events(&rig, fork->id, "sandbox.created", "snapshot", id), 1);
+	assert_int_equal(double_events(rig, fork->id, "sandbox.created", "snapshot", id), 1);
 	end(fork);
 	assert_int_equal(fork_of(id, (struct create_body){ .memory_mb = 600 }, &fork), ERR_NONE);
 	assert_int_equal(fork->memory_mb, 600);
@@ -363,7 +349,7 @@ static void a_fork_is_checked_and_begins_with_the_originals_figures(void **state
 
 static void a_fork_of_a_fork_stands_on_both(void **state)
 {
-	struct sandbox *s = double_sandbox(&rig, NULL);
+	struct sandbox *s = double_sandbox(rig, NULL);
 	char id[SNP_ID_MAX];
 
 	(void)state;
@@ -381,7 +367,7 @@ static void a_fork_of_a_fork_stands_on_both(void **state)
 
 static void a_chain_that_is_full_is_said_so(void **state)
 {
-	struct sandbox *s = double_sandbox(&rig, NULL);
+	struct sandbox *s = double_sandbox(rig, NULL);
 
 	(void)state;
 	s->chain.n = BACKEND_CHAIN_MAX;
@@ -393,7 +379,7 @@ static void a_chain_that_is_full_is_said_so(void **state)
 
 static void layers_live_as_long_as_somebody_stands_on_them(void **state)
 {
-	struct sandbox *s = double_sandbox(&rig, NULL), *fork, *none;
+	struct sandbox *s = double_sandbox(rig, NULL), *fork, *none;
 	char id[SNP_ID_MAX], second[SNP_ID_MAX];
 	struct err e = ERR_NULL;
 
@@ -401,35 +387,35 @@ static void layers_live_as_long_as_somebody_stands_on_them(void **state)
 	assert_int_equal(take(s, id), ERR_NONE);
 	assert_int_equal(fork_of(id, (struct create_body){ 0 }, &fork), ERR_NONE);
 	assert_int_equal(take(fork, second), ERR_NONE);
-	assert_int_equal(snapshot_delete(rig.core, id, &e), 0);
-	assert_int_equal(snapshot_delete(rig.core, id, &e), -1);
+	assert_int_equal(snapshot_delete(rig->core, id, &e), 0);
+	assert_int_equal(snapshot_delete(rig->core, id, &e), -1);
 	assert_int_equal(e.code, ERR_NOT_FOUND);
-	assert_int_equal(double_events(&rig, s->id, "snapshot.deleted", "reason", "request"), 1);
+	assert_int_equal(double_events(rig, s->id, "snapshot.deleted", "reason", "request"), 1);
 	assert_int_equal(fork_of(id, (struct create_body){ 0 }, &none), ERR_NOT_FOUND);
 	sandbox_unref(s);
 	sandbox_unref(fork);
-	double_restart(&rig, true, true); /* what nobody needs goes now at the latest */
+	double_restart(rig, true, true); /* what nobody needs goes now at the latest */
 	assert_int_equal(layers(), 2);
-	assert_int_equal(snapshot_delete(rig.core, second, &e), 0);
+	assert_int_equal(snapshot_delete(rig->core, second, &e), 0);
 	wait_layers(1); /* the fork's */
-	double_restart(&rig, false, true);
+	double_restart(rig, false, true);
 	wait_layers(0);
 }
 
 static void they_stay_below_one_that_could_not_be_ended(void **state)
 {
-	struct sandbox *s = double_sandbox(&rig, NULL), *fork;
+	struct sandbox *s = double_sandbox(rig, NULL), *fork;
 	char id[SNP_ID_MAX];
 
 	(void)state;
 	assert_int_equal(take(s, id), ERR_NONE);
 	assert_int_equal(fork_of(id, (struct create_body){ 0 }, &fork), ERR_NONE);
-	assert_int_equal(snapshot_delete(rig.core, id, NULL), 0);
+	assert_int_equal(snapshot_delete(rig->core, id, NULL), 0);
 	double_fail_ends(1000); /* it is tried again behind our back */
 	assert_int_equal(sandbox_terminate(fork, "request", NULL), -1);
 	/* what is cleaned up after an end is cleaned up by now, and a layer that nobody needs gone */
 	assert_int_equal(take(s, id), ERR_NONE);
-	assert_int_equal(snapshot_delete(rig.core, id, NULL), 0);
+	assert_int_equal(snapshot_delete(rig->core, id, NULL), 0);
 	wait_layers(1);
 	double_fail_ends(0);
 	assert_int_equal(sandbox_terminate(fork, "request", NULL), 0);
@@ -441,7 +427,7 @@ static void they_stay_below_one_that_could_not_be_ended(void **state)
 /* Its guest is gone, which is what a delete waits for; what is left is the server's to take away. */
 static void what_is_left_of_one_is_tried_again(void **state)
 {
-	struct sandbox *s = double_sandbox(&rig, NULL), *fork;
+	struct sandbox *s = double_sandbox(rig, NULL), *fork;
 	char id[SNP_ID_MAX];
 
 	(void)state;
@@ -449,7 +435,7 @@ static void what_is_left_of_one_is_tried_again(void **state)
 	w->gripped = true;
 	assert_int_equal(fork_of(id, (struct create_body){ 0 }, &fork), ERR_NONE);
 	w->gripped = false;
-	assert_int_equal(snapshot_delete(rig.core, id, NULL), 0);
+	assert_int_equal(snapshot_delete(rig->core, id, NULL), 0);
 	w->fail_ends = 1;
 	assert_int_equal(sandbox_terminate(fork, "request", NULL), 0);
 	wait_layers(0);
@@ -473,7 +459,7 @@ static void *fork_thread(void *arg)
 
 static void many_forks_at_once_while_the_snapshot_is_deleted(void **state)
 {
-	struct sandbox *s = double_sandbox(&rig, NULL);
+	struct sandbox *s = double_sandbox(rig, NULL);
 	pthread_t t[FORKS];
 	unsigned made = 0;
 
@@ -482,7 +468,7 @@ static void many_forks_at_once_while_the_snapshot_is_deleted(void **state)
 	for (size_t i = 0; i < FORKS; i++) {
 		assert_int_equal(pthread_create(&t[i], NULL, fork_thread, (void *)(uintptr_t)i), 0);
 		if (i == FORKS / 2)
-			assert_int_equal(snapshot_delete(rig.core, fork_from, NULL), 0);
+			assert_int_equal(snapshot_delete(rig->core, fork_from, NULL), 0);
 	}
 	for (size_t i = 0; i < FORKS; i++)
 		pthread_join(t[i], NULL);
@@ -503,14 +489,14 @@ static void many_forks_at_once_while_the_snapshot_is_deleted(void **state)
 static void where_none_may_be_kept_there_is_no_schedule(void **state)
 {
 	struct create_body b = { .snapshot_every_secs = 5 };
-	struct sandbox *s = double_sandbox(&rig, NULL);
+	struct sandbox *s = double_sandbox(rig, NULL);
 
 	(void)state;
-	rig.policy.limits.max_snapshot_keep = 0;
+	rig->policy.limits.max_snapshot_keep = 0;
 	assert_int_equal(schedule(s, 5, 0), ERR_INVALID_REQUEST);
 	assert_int_equal(schedule(s, 5, 1), ERR_INVALID_REQUEST);
 	assert_int_equal(schedule(s, 0, 0), ERR_NONE);
-	double_refused(&rig, &b, ERR_INVALID_REQUEST);
+	double_refused(rig, &b, ERR_INVALID_REQUEST);
 	sandbox_unref(s);
 }
 
@@ -531,10 +517,10 @@ static void schedules_are_checked(void **state)
 		{ 1, 3, ERR_NONE, 1, 3 },
 		{ 0, 0, ERR_NONE, 0, 0 },
 	};
-	struct sandbox *s = double_sandbox(&rig, NULL), *none;
+	struct sandbox *s = double_sandbox(rig, NULL), *none;
 
 	(void)state;
-	rig.policy.limits.min_snapshot_every_secs = 1;
+	rig->policy.limits.min_snapshot_every_secs = 1;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct create_body b = { .snapshot_every_secs = rows[i].every,
 			.snapshot_keep = rows[i].keep };
@@ -549,14 +535,14 @@ static void schedules_are_checked(void **state)
 		json_decref(every);
 		json_decref(keep);
 		if (rows[i].want != ERR_NONE) {
-			double_refused(&rig, &b, rows[i].want);
+			double_refused(rig, &b, rows[i].want);
 			continue;
 		}
-		none = double_sandbox(&rig, &b);
+		none = double_sandbox(rig, &b);
 		assert_int_equal(none->snapshot_keep, rows[i].shown_keep);
 		end(none);
 	}
-	assert_int_equal(double_events(&rig, s->id, "sandbox.updated", NULL, NULL), 4);
+	assert_int_equal(double_events(rig, s->id, "sandbox.updated", NULL, NULL), 4);
 	end(s);
 }
 
@@ -584,7 +570,7 @@ static void *count_thread(void *arg)
 static void whoever_counts_never_finds_more_than_are_kept(void **state)
 {
 	struct create_body b = { .snapshot_every_secs = 3600, .snapshot_keep = 2 };
-	struct sandbox *s = double_sandbox(&rig, &b);
+	struct sandbox *s = double_sandbox(rig, &b);
 	struct counter c = { .id = s->id, .least = 99 };
 	struct counted taken = { s->id, 0 };
 	pthread_t t;
@@ -609,7 +595,7 @@ static void whoever_counts_never_finds_more_than_are_kept(void **state)
 	assert_int_equal(c.most, 2);
 	assert_int_equal(c.least, 2);
 	assert_int_equal(count(s->id, false), 3);
-	assert_int_equal(double_events(&rig, s->id, "snapshot.deleted", "reason", "retention"), 10);
+	assert_int_equal(double_events(rig, s->id, "snapshot.deleted", "reason", "retention"), 10);
 	wait_layers(3);
 	/* fewer are kept from now on, and at once */
 	assert_int_equal(schedule(s, 3600, 1), ERR_NONE);
@@ -630,7 +616,7 @@ static void two_at_a_time_on_the_host(void **state)
 	(void)state;
 	double_set(&w->hold, true);
 	for (size_t i = 0; i < ARRAY_LEN(s); i++) {
-		s[i] = double_sandbox(&rig, &b);
+		s[i] = double_sandbox(rig, &b);
 		make_due(s[i]);
 	}
 	double_wait(is_under_way, &two);
@@ -650,7 +636,7 @@ static void two_at_a_time_on_the_host(void **state)
 static void the_interval_runs_from_the_end_of_an_attempt(void **state)
 {
 	struct create_body b = { .snapshot_every_secs = 3600 };
-	struct sandbox *s = double_sandbox(&rig, &b);
+	struct sandbox *s = double_sandbox(rig, &b);
 	unsigned one = 1;
 	int64_t before;
 
@@ -679,7 +665,7 @@ static void the_interval_runs_from_the_end_of_an_attempt(void **state)
 static void a_schedule_comes_due_by_itself(void **state)
 {
 	struct create_body b = { .snapshot_every_secs = 1, .snapshot_keep = 1 };
-	struct sandbox *s = double_sandbox(&rig, &b);
+	struct sandbox *s = double_sandbox(rig, &b);
 	struct counted twice = { s->id, 2 };
 
 	(void)state;
@@ -700,29 +686,29 @@ static void a_restart_keeps_or_removes_them(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct create_body b = { .snapshot_every_secs = 3600, .snapshot_keep = 2 };
-		struct sandbox *s = double_sandbox(&rig, &b), *fork;
+		struct sandbox *s = double_sandbox(rig, &b), *fork;
 		char id[SNP_ID_MAX], box[SBX_ID_MAX];
 		assert_int_equal(take(s, id), ERR_NONE);
 		memcpy(box, s->id, sizeof(box));
 		sandbox_unref(s);
-		double_restart(&rig, rows[i].stop, rows[i].start);
+		double_restart(rig, rows[i].stop, rows[i].start);
 		assert_int_equal(count(NULL, false), rows[i].want);
 		wait_layers((unsigned)rows[i].want);
 		if (rows[i].want) {
-			assert_int_equal(sandbox_find(rig.core, box, &s, NULL), 0);
+			assert_int_equal(sandbox_find(rig->core, box, &s, NULL), 0);
 			assert_int_equal(s->snapshot_every_secs, 3600);
 			assert_int_equal(s->snapshot_keep, 2);
 			assert_true(s->snapshot_due_ms > clock_mono_ms());
 			assert_int_equal(fork_of(id, (struct create_body){ 0 }, &fork), ERR_NONE);
 			end(fork);
 			end(s);
-			assert_int_equal(snapshot_delete(rig.core, id, NULL), 0);
+			assert_int_equal(snapshot_delete(rig->core, id, NULL), 0);
 		}
-		rig.core->keep = true;
+		rig->core->keep = true;
 	}
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T(f) cmocka_unit_test_setup_teardown(f, double_setup, double_teardown)
 
 int main(void)
 {

@@ -4,22 +4,8 @@
 
 #include "sandboxd/core/volumes.h"
 
-static struct double_rig rig;
+static struct double_rig *const rig = &double_rig;
 static struct double_world *const w = &double_world;
-
-static int setup(void **state)
-{
-	(void)state;
-	double_open(&rig);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	double_close(&rig);
-	return 0;
-}
 
 #define NAME(s) ((char *)(uintptr_t)(s))
 
@@ -29,7 +15,7 @@ static enum err_code make(const char *name, int64_t size)
 	struct err e = ERR_NULL;
 	json_t *o = NULL;
 
-	if (volumes_create(rig.core, &b, &o, &e) < 0)
+	if (volumes_create(rig->core, &b, &o, &e) < 0)
 		return e.code;
 	assert_string_equal(json_string_value(json_object_get(o, "name")), name);
 	json_decref(o);
@@ -39,7 +25,7 @@ static enum err_code make(const char *name, int64_t size)
 static enum err_code delete (const char *name) {
 	struct err e = ERR_NULL;
 
-	return volumes_delete(rig.core, name, &e) < 0 ? e.code : ERR_NONE;
+	return volumes_delete(rig->core, name, &e) < 0 ? e.code : ERR_NONE;
 }
 
 static enum err_code mount(const char *name, bool read_only, struct sandbox **ret)
@@ -48,7 +34,7 @@ static enum err_code mount(const char *name, bool read_only, struct sandbox **re
 	struct create_body b = { .volumes = { &m, 1 } };
 	struct err e = ERR_NULL;
 
-	return sandbox_create(rig.core, &b, NULL, NULL, ret, &e) < 0 ? e.code : ERR_NONE;
+	return sandbox_create(rig->core, &b, NULL, NULL, ret, &e) < 0 ? e.code : ERR_NONE;
 }
 
 static void end(struct sandbox *s)
@@ -61,7 +47,7 @@ static void end(struct sandbox *s)
 static const char *holder(const char *name)
 {
 	static char id[SBX_ID_MAX];
-	_cleanup_json_ json_t *all = volumes_json(rig.core);
+	_cleanup_json_ json_t *all = volumes_json(rig->core);
 	const char *got = NULL;
 	json_t *v;
 	size_t i;
@@ -124,14 +110,14 @@ static void the_list_is_by_name_and_sizes_have_a_default(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
 		assert_int_equal(make(names[i], 0), ERR_NONE);
-	all = volumes_json(rig.core);
+	all = volumes_json(rig->core);
 	assert_int_equal(json_array_size(all), 3);
 	for (size_t i = 0; i < 3; i++) {
 		const json_t *v = json_array_get(all, i);
 		char want[2] = { (char)('a' + i), '\0' };
 		assert_string_equal(json_string_value(json_object_get(v, "name")), want);
 		assert_int_equal(json_integer_value(json_object_get(v, "size_mb")),
-			rig.policy.limits.default_disk_mb);
+			rig->policy.limits.default_disk_mb);
 		assert_non_null(json_object_get(v, "created_at"));
 	}
 }
@@ -307,19 +293,19 @@ static void volumes_survive_and_their_holders_are_what_there_is(void **state)
 	assert_int_equal(mount("held", false, &s), ERR_NONE);
 	memcpy(id, s->id, sizeof(id));
 	sandbox_unref(s);
-	double_restart(&rig, true, true);
+	double_restart(rig, true, true);
 	assert_string_equal(holder("held"), id);
 	assert_string_equal(holder("free"), "");
 	assert_int_equal(there(), 2);
 	assert_int_equal(mount("held", true, &other), ERR_CONFLICT);
-	assert_int_equal(sandbox_find(rig.core, id, &s, &e), 0);
+	assert_int_equal(sandbox_find(rig->core, id, &s, &e), 0);
 	assert_int_equal(s->nvolumes, 1);
 	assert_string_equal(s->volumes[0].at.path, "/data");
 	end(s);
 	assert_int_equal(mount("held", true, &other), ERR_NONE);
 	sandbox_unref(other);
 	/* not kept: the holder ends, the volume stays */
-	double_restart(&rig, false, false);
+	double_restart(rig, false, false);
 	assert_string_equal(holder("held"), "");
 	assert_int_equal(there(), 2);
 	make("third", 1);
@@ -342,7 +328,7 @@ static void numbers_come_round_and_none_has_two(void **state)
 		assert_int_equal(there(), 3);
 		assert_int_equal(delete ("v"), ERR_NONE);
 	}
-	double_restart(&rig, true, true);
+	double_restart(rig, true, true);
 	assert_int_equal(there(), 1); /* swept */
 	for (int i = 2; i < DOUBLE_MAX; i++) {
 		snprintf(name, sizeof(name), "v%d", i);
@@ -392,7 +378,7 @@ static void shapes_of_mounts_are_checked_before_anything_else(void **state)
 			.snapshot_every_secs = rows[i].every };
 		struct sandbox *s = NULL;
 		struct err e = ERR_NULL;
-		assert_int_equal(sandbox_create(rig.core, &b, NULL, NULL, &s, &e), -1);
+		assert_int_equal(sandbox_create(rig->core, &b, NULL, NULL, &s, &e), -1);
 		if (e.code != rows[i].want)
 			fail_msg("row %zu: %s", i, e.msg);
 	}
@@ -409,7 +395,7 @@ static void a_created_event_names_the_mounts(void **state)
 	(void)state;
 	make("v", 1);
 	assert_int_equal(mount("v", true, &s), ERR_NONE);
-	assert_int_equal(audit_read(rig.core->audit, s->id, &all, &cut, &e), 0);
+	assert_int_equal(audit_read(rig->core->audit, s->id, &all, &cut, &e), 0);
 	v = json_array_get(json_object_get(json_array_get(all, 0), "volumes"), 0);
 	assert_string_equal(json_string_value(json_object_get(v, "name")), "v");
 	assert_string_equal(json_string_value(json_object_get(v, "path")), "/data");
@@ -419,7 +405,7 @@ static void a_created_event_names_the_mounts(void **state)
 	end(s);
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T(f) cmocka_unit_test_setup_teardown(f, double_setup, double_teardown)
 
 int main(void)
 {
