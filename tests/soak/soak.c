@@ -2,7 +2,7 @@
 /* Many clients that do everything at once for a while, each with sandboxes, snapshots and a volume
  * of its own, now and then hanging up in the middle; then all that is there is deleted. What they
  * are told wrong fails the run; what the server keeps of it all is looked at by tests/soak/run.
- * soak SECONDS CLIENTS SEED [GUEST_POOLS]: with that program, a flood runs beside (flood.c). */
+ * soak SECONDS CLIENTS SEED [FOLDER]: with the programs of that folder, a flood runs beside (flood.c). */
 #include "tests/soak/soak.h"
 
 #include <stdatomic.h>

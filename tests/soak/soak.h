@@ -37,9 +37,9 @@ int64_t now_ms(void);
 bool done(enum op op, int r, const struct sbx_error *e);
 /* One operation, whichever comes. */
 void soak_turn(struct client *c);
-/* A flood and a neighbour of it beside the clients; `path` is guest_pools. The end prints how the
- * neighbour fared, and is false when he had to wait too long (TIMES). */
-bool flood_begin(const char *path);
+/* A flood and a neighbour of it beside the clients; `dir` holds guest_pools and guest_flood. The end
+ * prints how the neighbour fared, and is false when he had to wait too long (TIMES). */
+bool flood_begin(const char *dir);
 bool flood_end(void);
 
 #endif
