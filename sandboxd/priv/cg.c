@@ -26,27 +26,51 @@ static int limit(int dir, const char *name, int64_t value, struct fail *f)
 	return 0;
 }
 
-#define CPU_PERIOD_US 100000
+/* In how short pieces processor time is given. The kernel's own 100 ms let a sandbox with one processor take all of two
+ * for 50 ms, in which a neighbour stood still, and then stood still itself for as long. What a group gets in one period
+ * must be a millisecond at least and the period a second at most, so that the smallest shares have longer ones; less
+ * than a thousandth of a processor cannot be said. */
+#define CPU_PERIOD_US     10000
+#define CPU_PERIOD_US_MAX 1000000
+#define CPU_QUOTA_US_MIN  1000
 
-static int64_t cpu_quota(int64_t milli)
+struct cpu_share {
+	int64_t quota, period; /* us */
+};
+
+static struct cpu_share cpu_share(int64_t milli)
 {
-	int64_t us = milli * (CPU_PERIOD_US / 1000);
+	struct cpu_share s = { .period = CPU_PERIOD_US };
 
-	return us < 1000 ? 1000 : us; /* the kernel's least */
+	if (milli * s.period < CPU_QUOTA_US_MIN * 1000)
+		s.period = milli > 0 ? CPU_QUOTA_US_MIN * 1000 / milli : CPU_PERIOD_US_MAX;
+	s.quota = milli * s.period / 1000;
+	if (s.quota < CPU_QUOTA_US_MIN)
+		s.quota = CPU_QUOTA_US_MIN;
+	return s;
 }
 
 static int cpu_v2(int dir, int64_t milli, struct fail *f)
 {
+	struct cpu_share s = cpu_share(milli);
 	char got[64] = "", want[64];
 	int r;
 
-	snprintf(want, sizeof(want), "%lld %d", (long long)cpu_quota(milli), CPU_PERIOD_US);
+	snprintf(want, sizeof(want), "%lld %lld", (long long)s.quota, (long long)s.period);
 	r = file_write(dir, "cpu.max", "%s", want);
 	if (r == 0)
 		r = file_read(dir, "cpu.max", got, sizeof(got));
 	if (r < 0 || strcmp(got, want) != 0)
 		return fail_set(f, r < 0 ? r : ERANGE, "cpu.max reads back as %s", got);
 	return 0;
+}
+
+static int cpu_v1(int dir, int64_t milli, struct fail *f)
+{
+	struct cpu_share s = cpu_share(milli);
+	int r = limit(dir, "cpu.cfs_period_us", s.period, f);
+
+	return r < 0 ? r : limit(dir, "cpu.cfs_quota_us", s.quota, f);
 }
 
 static int memory_v2(int dir, int64_t bytes, struct fail *f)
@@ -214,7 +238,7 @@ int cg_limit_cpu(const struct cg *cg, const char *name, int64_t milli, struct fa
 
 	if (dir < 0)
 		return dir;
-	return v2 ? cpu_v2(dir, milli, f) : limit(dir, "cpu.cfs_quota_us", cpu_quota(milli), f);
+	return v2 ? cpu_v2(dir, milli, f) : cpu_v1(dir, milli, f);
 }
 
 void cg_box_close(struct cg_box *box)

@@ -164,43 +164,74 @@ static void many_empty_files_are_their_own_sandboxs_trouble(void **state)
 }
 
 /* Half a processor, as the kernel tells it where the controller is a v1 one. */
-static void the_processor_limit_holds(void **state)
+static long number_in(const char *group, const char *file, int skip)
 {
-	static const char id[] = "sbx_00000000000c0de5";
-	struct backend_spec s;
-	struct err e = ERR_NULL;
-	char path[400], line[128];
-	bool found = false;
+	char path[400], line[128] = "";
+	long n[2] = { -1, -1 };
 	FILE *f;
 
-	(void)state;
-	make_run_dir(id);
-	spec_for(&s, id, 64, 64);
-	s.cpus = 0.5;
-	assert_int_equal(linux_backend.create(rig.rig.backend, &s, NULL, &e), 0);
+	snprintf(path, sizeof(path), "%s/%s", group, file);
+	f = fopen(path, "re");
+	if (f && fgets(line, sizeof(line), f))
+		(void)sscanf(line, "%ld %ld", &n[0], &n[1]);
+	if (f)
+		fclose(f);
+	return n[skip];
+}
+
+/* What the group of init may use in a period, and how long that is, in microseconds; -1: no controller here. */
+static void share_of(const char *id, long *quota, long *period)
+{
+	char path[400], group[300], line[128];
+	FILE *f;
+
+	*quota = *period = -1;
 	snprintf(path, sizeof(path), "/proc/%d/cgroup", rig.rig.part(&rig.rig, id, RIG_INIT));
 	f = fopen(path, "re");
-	while (f && fgets(line, sizeof(line), f) && !found) {
-		char *group = strstr(line, ":cpu:");
+	while (f && *quota < 0 && fgets(line, sizeof(line), f)) {
+		char *v1 = strstr(line, ":cpu:");
 		line[strcspn(line, "\n")] = 0;
-		if (group)
-			snprintf(path, sizeof(path), "/sys/fs/cgroup/cpu%s/cpu.cfs_quota_us", group + 5);
-		else if (strncmp(line, "0::", 3) == 0)
-			snprintf(path, sizeof(path), "/sys/fs/cgroup%s/../cpu.max", line + 3);
-		else
-			continue;
-		found = access(path, F_OK) == 0;
+		if (v1) {
+			snprintf(group, sizeof(group), "/sys/fs/cgroup/cpu%s", v1 + 5);
+			*quota = number_in(group, "cpu.cfs_quota_us", 0);
+			*period = number_in(group, "cpu.cfs_period_us", 0);
+		} else if (strncmp(line, "0::", 3) == 0) {
+			snprintf(group, sizeof(group), "/sys/fs/cgroup%s/..", line + 3);
+			*quota = number_in(group, "cpu.max", 0);
+			*period = number_in(group, "cpu.max", 1);
+		}
 	}
 	if (f)
 		fclose(f);
-	if (found) {
-		f = fopen(path, "re");
-		assert_non_null(f);
-		assert_non_null(fgets(line, sizeof(line), f));
-		fclose(f);
-		assert_int_equal(atol(line), 50000);
+}
+
+/* In short pieces, so that nobody beside it stands still for long; the smallest shares in longer ones. */
+static void the_processor_limit_holds(void **state)
+{
+	static const struct {
+		double cpus;
+		long quota, period;
+	} rows[] = { { 0.5, 5000, 10000 }, { 2, 20000, 10000 }, { 0.1, 1000, 10000 }, { 0.05, 1000, 20000 },
+		{ 0.001, 1000, 1000000 } };
+	struct backend_spec s;
+	struct err e = ERR_NULL;
+	long quota, period;
+	char id[32];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		snprintf(id, sizeof(id), "sbx_00000000000c0de%zu", i);
+		make_run_dir(id);
+		spec_for(&s, id, 64, 64);
+		s.cpus = rows[i].cpus;
+		assert_int_equal(linux_backend.create(rig.rig.backend, &s, NULL, &e), 0);
+		share_of(id, &quota, &period);
+		if (quota >= 0) {
+			assert_int_equal(quota, rows[i].quota);
+			assert_int_equal(period, rows[i].period);
+		}
+		assert_int_equal(linux_backend.destroy(rig.rig.backend, id, &e), 0);
 	}
-	assert_int_equal(linux_backend.destroy(rig.rig.backend, id, &e), 0);
 }
 
 static void a_fork_bomb_meets_the_process_limit(void **state)
