@@ -103,10 +103,19 @@ static int first_to_go(struct fail *f)
 	return r < 0 ? fail_set(f, r, "set %s", file) : 0;
 }
 
+static int join_guest(const struct builder *b, struct fail *f)
+{
+	int r = cg_join_guest(&b->cg);
+
+	return r < 0 ? fail_set(f, r, "enter the guest's control groups") : 0;
+}
+
 static int first_prepare(struct builder *b, int *proc, struct fail *f)
 {
-	int r = first_to_go(f);
+	int r = join_guest(b, f);
 
+	if (r == 0)
+		r = first_to_go(f);
 	if (r == 0)
 		r = root_build(&b->root, proc, f);
 	if (r < 0)
@@ -160,16 +169,13 @@ static void first_main(struct builder *b, int sync)
 
 static int start_first(struct builder *b)
 {
-	struct clone_args a = { .flags = CLONE_NEWPID | CLONE_PIDFD,
-		.exit_signal = SIGCHLD,
-		.pidfd = (uint64_t)(uintptr_t)&b->first_pidfd };
 	int sv[2], ctl[2];
 
 	if (pair(sv, &b->fail) < 0 || pair(ctl, &b->fail) < 0)
 		return -1;
 	b->init_fd = ctl[0];
 	b->init_far = ctl[1];
-	b->first = (pid_t)syscall(SYS_clone3, &a, sizeof(a));
+	b->first = cg_fork_into(b->cg.init_dir, CLONE_NEWPID | CLONE_PIDFD, &b->first_pidfd);
 	if (b->first < 0)
 		return fail_set(&b->fail, errno, "start the first process");
 	if (b->first == 0) {
@@ -222,8 +228,11 @@ static int worker_main(void *arg)
 	close(b->sync);
 	close(b->init_fd);
 	close(b->broker);
+	int r = cg_join_files(&b->cg);
 	/* Guest's users and mounts, but outside its pid namespace: nothing in there sees it. */
-	if (setns(b->first_pidfd, CLONE_NEWUSER | CLONE_NEWNS) < 0)
+	if (r < 0)
+		fail_set(&f, r, "enter the file worker's control group");
+	else if (setns(b->first_pidfd, CLONE_NEWUSER | CLONE_NEWNS) < 0)
 		fail_set(&f, errno, "enter the guest's mount namespace");
 	else if (child_place_fds(&a->far, 1, &f) == 0 && close_range(4, ~0u, CLOSE_RANGE_CLOEXEC) == 0 &&
 		 drop_rights(DROP_WORKER, filter_of(b), &f) == 0)
@@ -236,7 +245,7 @@ static int start_worker(struct builder *b)
 {
 	_Alignas(16) char stack[WORKER_STACK];
 	struct worker_args a = { .b = b };
-	int sv[2], r;
+	int sv[2];
 
 	if (pair(sv, &b->fail) < 0)
 		return -1;
@@ -248,11 +257,7 @@ static int start_worker(struct builder *b)
 		return fail_set(&b->fail, errno, "start the file worker");
 	close(sv[1]);
 	b->worker_fd = sv[0];
-	if (b->fail.sys)
-		return -b->fail.sys;
-	/* Nothing of the guest runs yet. */
-	r = cg_join_files(&b->cg, b->worker);
-	return r < 0 ? fail_set(&b->fail, r, "enter the file worker's control group") : 0;
+	return b->fail.sys ? -b->fail.sys : 0;
 }
 
 /* --- first half ------------------------------------------------------------------------------ */
@@ -340,14 +345,12 @@ static int open_trees(struct builder *b)
 static int make_groups(struct builder *b)
 {
 	char name[BOX_NAME_MAX];
-	int r;
 
 	box_group(name, b->block);
 	if (cg_make(&b->env->cg, name, box_shim_uid(b->block), &b->cg, &b->fail) < 0 ||
-		cg_limit(&b->env->cg, name, b->shape->memory_mb, &b->fail) < 0 || open_trees(b) < 0)
+		cg_limit(&b->env->cg, name, b->shape->memory_mb, &b->fail) < 0)
 		return -1;
-	r = cg_join_svc(&b->cg, 0);
-	return r < 0 ? fail_set(&b->fail, r, "enter the control group svc") : 0;
+	return open_trees(b);
 }
 
 static int leave_host(struct builder *b)
@@ -361,13 +364,6 @@ static int leave_host(struct builder *b)
 	if (b->uts < 0)
 		return fail_set(&b->fail, errno, "open the host name's namespace");
 	return net_setup(box_uid(b->block), &b->fail);
-}
-
-static int join_init(struct builder *b)
-{
-	int r = cg_join_init(&b->cg, b->first);
-
-	return r < 0 ? fail_set(&b->fail, r, "enter the guest's control groups") : 0;
 }
 
 static int start_init(struct builder *b)
@@ -401,9 +397,7 @@ static int prepare(struct builder *b)
 	if (b->userns < 0 || clone_layers(b) < 0 || make_area(b) < 0 || open_volumes(b) < 0 ||
 		make_groups(b) < 0)
 		return -1;
-	/* Entering groups mostly waits; the first process mounts meanwhile. */
-	if (leave_host(b) < 0 || start_egress(b) < 0 || start_first(b) < 0 || join_init(b) < 0 ||
-		await_first(b, false) < 0)
+	if (leave_host(b) < 0 || start_egress(b) < 0 || start_first(b) < 0 || await_first(b, false) < 0)
 		return -1;
 	close_root(b);
 	return start_worker(b) < 0 ? -1 : start_init(b);
@@ -475,6 +469,13 @@ static int become_shim(struct builder *b)
 	return child_exec(prog, "sbx-shim", NULL, NULL, NULL, &b->fail);
 }
 
+int build_refuse(int sock, const struct fail *f)
+{
+	struct build_report failed = { .state = BUILD_FAILED, .fail = *f };
+
+	return send(sock, &failed, sizeof(failed), MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
 void build_run(
 	const struct build_env *env, const struct build_shape *shape, uint32_t block, int sock)
 {
@@ -493,13 +494,11 @@ void build_run(
 		.trees = -1,
 		.egress = -1,
 		.cg = CG_BOX_NULL };
-	struct build_report failed = { .state = BUILD_FAILED };
 
 	setsid();
 	drop_signals();
 	if (prepare(&b) == 0)
 		become_shim(&b);
-	failed.fail = b.fail;
-	(void)send(sock, &failed, sizeof(failed), MSG_NOSIGNAL);
+	(void)build_refuse(sock, &b.fail);
 	_exit(1);
 }

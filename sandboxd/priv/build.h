@@ -61,7 +61,9 @@ struct build_report {
 	struct shim_boot boot; /* all but secret and generation */
 };
 
-/* Never returns: the process becomes the shim, or exits. */
+/* Tells the broker, at the other end of sock, why there is no sandbox. */
+int build_refuse(int sock, const struct fail *f);
+/* In a process of the group svc (cg_make_svc). Never returns: it becomes the shim, or exits. */
 void build_run(const struct build_env *env, const struct build_shape *shape, uint32_t block,
 	int sock) __attribute__((noreturn));
 #endif

@@ -5,11 +5,13 @@
 #include "common/sys/mem.h"
 
 #include <dirent.h>
+#include <linux/sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 
 /* Writes a limit and looks whether the kernel took it. */
@@ -112,8 +114,12 @@ static int guest_memory_v1(int dir, int64_t bytes, struct fail *f)
 	return r;
 }
 
-static int procs_of(int dir, const char *path, int *ret, struct fail *f)
+/* A v1 group's `tasks`, and not its cgroup.procs: who writes "0" there moves itself alone, for which the kernel does
+ * not stop every fork of the machine, as it does for a whole process (cgroup_procs_write_start, since 5.6). */
+static int tasks_of(int dir, int *ret, struct fail *f)
 {
+	static const char path[] = "tasks";
+
 	*ret = openat(dir, path, O_WRONLY | O_CLOEXEC);
 	return *ret < 0 ? fail_set(f, errno, "open %s", path) : 0;
 }
@@ -140,26 +146,22 @@ static int make_v2(
 	const struct cg *cg, const char *name, uid_t shim_uid, struct cg_box *box, struct fail *f)
 {
 	_cleanup_close_ int top = dir_make(cg->base2, name, 0755);
-	int r = 0;
 
 	if (top < 0)
 		return fail_set(f, top, "make control group");
-	if (mkdirat(top, "svc", 0755) < 0 || mkdirat(top, "guest", 0755) < 0)
+	if (mkdirat(top, "guest", 0755) < 0)
 		return fail_set(f, errno, "make control group");
 	box->guest_dir = open_below(top, "guest", O_RDONLY | O_DIRECTORY, 0);
 	if (box->guest_dir < 0)
 		return fail_set(f, box->guest_dir, "open control group");
-	if (cg->mode == CG_V2) {
-		r = cg_enable_v2(top, f);
+	if (cg->mode == CG_V2)
 		box->oom = openat(box->guest_dir, "memory.events", O_RDONLY | O_CLOEXEC);
-	}
-	if (r == 0 && mkdirat(box->guest_dir, "init", 0755) < 0)
-		r = fail_set(f, errno, "make control group");
-	if (r == 0)
-		r = delegate(box->guest_dir, shim_uid, f);
-	if (r == 0)
-		r = procs_of(top, "svc/cgroup.procs", &box->svc, f);
-	return r < 0 ? r : procs_of(box->guest_dir, "init/cgroup.procs", &box->init, f);
+	if (mkdirat(box->guest_dir, "init", 0755) < 0)
+		return fail_set(f, errno, "make control group");
+	if (delegate(box->guest_dir, shim_uid, f) < 0)
+		return -1;
+	box->init_dir = open_below(box->guest_dir, "init", O_RDONLY | O_DIRECTORY, 0);
+	return box->init_dir < 0 ? fail_set(f, box->init_dir, "open control group") : 0;
 }
 
 static int make_memory_v1(int dir, struct cg_box *box, struct fail *f)
@@ -169,9 +171,9 @@ static int make_memory_v1(int dir, struct cg_box *box, struct fail *f)
 	if (guest < 0)
 		return fail_set(f, guest, "make the guest's memory control group");
 	box->oom = openat(guest, "memory.oom_control", O_RDONLY | O_CLOEXEC);
-	if (procs_of(dir, "cgroup.procs", &box->files1, f) < 0)
+	if (tasks_of(dir, &box->files1, f) < 0)
 		return -1;
-	return procs_of(guest, "cgroup.procs", &box->guest1[CG_MEMORY], f);
+	return tasks_of(guest, &box->guest1[CG_MEMORY], f);
 }
 
 static int make_v1(
@@ -181,7 +183,25 @@ static int make_v1(
 
 	if (dir < 0)
 		return fail_set(f, dir, "make %s control group", cg_ctrl_name[c]);
-	return c == CG_MEMORY ? make_memory_v1(dir, box, f) : procs_of(dir, "cgroup.procs", &box->guest1[c], f);
+	return c == CG_MEMORY ? make_memory_v1(dir, box, f) : tasks_of(dir, &box->guest1[c], f);
+}
+
+int cg_make_svc(const struct cg *cg, const char *name, int *ret_dir, struct fail *f)
+{
+	_cleanup_close_ int top = cg->base2 < 0 ? -1 : dir_make(cg->base2, name, 0755);
+	int r;
+
+	*ret_dir = -1;
+	if (cg->base2 < 0)
+		return 0;
+	if (top < 0)
+		return fail_set(f, top, "make the control group %s", name);
+	/* While nobody is in it: whoever were would be moved. */
+	r = cg->mode == CG_V2 ? cg_enable_v2(top, f) : 0;
+	if (r < 0)
+		return r;
+	*ret_dir = dir_make(top, "svc", 0755);
+	return *ret_dir < 0 ? fail_set(f, *ret_dir, "make the control group %s/svc", name) : 0;
 }
 
 int cg_make(
@@ -243,29 +263,42 @@ int cg_limit_cpu(const struct cg *cg, const char *name, int64_t milli, struct fa
 
 void cg_box_close(struct cg_box *box)
 {
-	close_p(&box->svc);
-	close_p(&box->init);
 	close_p(&box->files1);
 	close_p(&box->guest_dir);
+	close_p(&box->init_dir);
 	close_p(&box->oom);
 	for (int c = 0; c < CG_CTRLS; c++)
 		close_p(&box->guest1[c]);
 	*box = (struct cg_box)CG_BOX_NULL;
 }
 
-static int join(int fd, pid_t pid)
+pid_t cg_fork_into(int dir, uint64_t flags, int *ret_pidfd)
 {
-	char buf[16];
-	int n = snprintf(buf, sizeof(buf), "%d", (int)pid);
+	struct clone_args a = { .flags = flags | (dir < 0 ? 0 : CLONE_INTO_CGROUP),
+		.exit_signal = SIGCHLD,
+		.pidfd = (uint64_t)(uintptr_t)ret_pidfd,
+		.cgroup = dir < 0 ? 0 : (uint64_t)dir };
 
-	if (fd < 0)
-		return 0;
-	return write(fd, buf, (size_t)n) == n ? 0 : -errno;
+	return (pid_t)syscall(SYS_clone3, &a, sizeof(a));
 }
 
-int cg_join_svc(const struct cg_box *box, pid_t pid)
+static int join(int tasks)
 {
-	return join(box->svc, pid);
+	return tasks < 0 || write(tasks, "0", 1) == 1 ? 0 : -errno;
+}
+
+int cg_join_guest(const struct cg_box *box)
+{
+	int r = 0;
+
+	for (int c = 0; c < CG_CTRLS && r == 0; c++)
+		r = join(box->guest1[c]);
+	return r;
+}
+
+int cg_join_files(const struct cg_box *box)
+{
+	return join(box->files1);
 }
 
 int cg_join_svc_of(const struct cg *cg, uint32_t block)
@@ -276,21 +309,9 @@ int cg_join_svc_of(const struct cg *cg, uint32_t block)
 		return 0;
 	snprintf(path, sizeof(path), "n%u/svc/cgroup.procs", block);
 	_cleanup_close_ int fd = open_below(cg->base2, path, O_WRONLY, 0);
-	return fd < 0 ? fd : join(fd, 0);
-}
-
-int cg_join_init(const struct cg_box *box, pid_t pid)
-{
-	int r = join(box->init, pid);
-
-	for (int c = 0; c < CG_CTRLS && r == 0; c++)
-		r = join(box->guest1[c], pid);
-	return r;
-}
-
-int cg_join_files(const struct cg_box *box, pid_t pid)
-{
-	return join(box->files1, pid);
+	if (fd < 0)
+		return fd;
+	return write(fd, "0", 1) == 1 ? 0 : -errno;
 }
 
 static void kill_each(int dir)

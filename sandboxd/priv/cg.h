@@ -10,8 +10,9 @@
  * has two limits in either layout: guest's own, and n<block>'s, which is CG_BESIDE_MB more: what those beside the guest
  * need for themselves. Beyond it the kernel ends guest's processes first (build.c, first_to_go).
  *
- * The groups are named after the id block, not the sandbox: moving a process into a group can take
- * the kernel ten milliseconds, so this is done for spare sandboxes that have no id yet.
+ * The groups are named after the id block, not the sandbox, and are there before the first of its processes: on
+ * cgroup2 each is born in its own. Moving a whole process into a group makes every fork of the machine wait, until
+ * those that are in the middle of one have come out; beside a sandbox that forks all the time that is long.
  *
  * The base lies at the root of each hierarchy. The hash is of the path that the state directory had when it was new,
  * or the next one that no other server holds, and is kept in priv/groups: a broker that is started again, from
@@ -46,18 +47,17 @@ struct cg {
 		.mode = CG_NONE, .base2 = -1, .base1 = { -1, -1, -1, -1, -1 }, .held = -1              \
 	}
 
-/* Descriptors of one sandbox's groups: who joins writes "0" or a pid to these cgroup.procs files.
- */
+/* Descriptors of one sandbox's groups. */
 struct cg_box {
-	int svc, init; /* cgroup2 cgroup.procs, -1 on pure v1 */
-	int guest1[CG_CTRLS];
+	int guest1[CG_CTRLS]; /* v1: `tasks` of the guest's groups, -1 where not used */
 	int files1;    /* v1's memory group of the file worker, -1 on cgroup2, which has it in svc */
 	int guest_dir; /* cgroup2 guest/ folder, owned by the shim */
+	int init_dir;  /* cgroup2 guest/init: for cg_fork_into(); -1 on pure v1 */
 	int oom;       /* memory.events or memory.oom_control, for reading */
 };
 #define CG_BOX_NULL                                                                                \
 	{                                                                                          \
-		-1, -1, { -1, -1, -1, -1, -1 }, -1, -1, -1                                                 \
+		{ -1, -1, -1, -1, -1 }, -1, -1, -1, -1                                             \
 	}
 
 extern const char *const cg_ctrl_name[CG_CTRLS];
@@ -66,7 +66,9 @@ int cg_enable_v2(int dir, struct fail *f);
 /* Finds the mounts, makes the base folders, whose name is kept in priv; fails when a needed controller cannot be
  * written. */
 int cg_open(struct cg *cg, int priv, const char *state_dir, struct fail *f);
-/* Makes the groups called `name`, still without limits. */
+/* Makes the first of the groups called `name`: svc, for the builder. Its folder, -1 on pure v1. */
+int cg_make_svc(const struct cg *cg, const char *name, int *ret_dir, struct fail *f);
+/* Makes the others, still without limits. */
 int cg_make(
 	const struct cg *cg, const char *name, uid_t shim_uid, struct cg_box *box, struct fail *f);
 /* Write limits and read them back. Memory and processes: before the first guest process; processor time, in
@@ -74,13 +76,15 @@ int cg_make(
 int cg_limit(const struct cg *cg, const char *name, int64_t memory_mb, struct fail *f);
 int cg_limit_cpu(const struct cg *cg, const char *name, int64_t milli, struct fail *f);
 void cg_box_close(struct cg_box *box);
-/* pid 0 is the caller. On v1 the broker's children are in svc from birth. */
-int cg_join_svc(const struct cg_box *box, pid_t pid);
-/* The caller, into a sandbox that exists. */
+/* fork(2) into the cgroup2 group of that folder, -1: into the caller's own. flags: of clone3(2), as CLONE_NEWPID;
+ * with CLONE_PIDFD ret_pidfd gets the descriptor. The child may not use threads or what fork handlers prepare. */
+pid_t cg_fork_into(int dir, uint64_t flags, int *ret_pidfd);
+/* The caller, which has one thread, and v1: the guest's first process, and the file worker, whose memory is the
+ * sandbox's. On v1 the broker's children are in svc from birth. */
+int cg_join_guest(const struct cg_box *box);
+int cg_join_files(const struct cg_box *box);
+/* The caller, into svc of a sandbox that exists. */
 int cg_join_svc_of(const struct cg *cg, uint32_t block);
-int cg_join_init(const struct cg_box *box, pid_t pid);
-/* The file worker: its memory is the sandbox's. */
-int cg_join_files(const struct cg_box *box, pid_t pid);
 /* Kills all of it, at once; does not wait. */
 int cg_kill(const struct cg *cg, const char *name);
 /* Asks the kernel to stop all of it, or to set it going; does not wait (cg_freeze.c). */

@@ -50,6 +50,30 @@ static int take_block(struct broker *b, uint32_t *ret)
 	return -EAGAIN;
 }
 
+/* Does not come back in the child. */
+static pid_t fork_builder(struct broker *b, const struct job *j, int sock)
+{
+	_cleanup_close_ int svc = -1;
+	struct fail f = { 0 };
+	char group[BOX_NAME_MAX];
+	pid_t pid;
+
+	box_group(group, j->from.block);
+	if (cg_make_svc(&b->env.cg, group, &svc, &f) < 0) {
+		(void)build_refuse(sock, &f);
+		return -1;
+	}
+	pid = cg_fork_into(svc, 0, NULL);
+	if (pid == 0) {
+		uint32_t block = j->from.block;
+		struct build_shape mine = j->shape;
+		close_p(&svc);
+		broker_leave(b, -1);
+		build_run(&b->env, &mine, block, sock);
+	}
+	return pid;
+}
+
 static struct job *start_builder(struct broker *b, const struct build_shape *shape)
 {
 	struct job *j;
@@ -72,13 +96,7 @@ static struct job *start_builder(struct broker *b, const struct build_shape *sha
 	memset(j->from.grip, -1, sizeof(j->from.grip));
 	j->step = STEP_PREPARING;
 	j->fd = sv[0];
-	j->pid = fork();
-	if (j->pid == 0) {
-		uint32_t block = j->from.block;
-		struct build_shape mine = *shape;
-		broker_leave(b, -1);
-		build_run(&b->env, &mine, block, sv[1]);
-	}
+	j->pid = fork_builder(b, j, sv[1]);
 	close(sv[1]);
 	j->pidfd = child_watch(j->pid);
 	j->from.shim_pid = j->pid;

@@ -54,4 +54,7 @@ opened() {
 		return 1
 	fi
 	never grep -q canary "$W/opened"
+	# no process of a sandbox is moved into its group as a whole, for which every fork of the machine would wait
+	grep -qE 'openat2?\([^"]*/n[0-9]+(/guest)?>, "tasks"|CLONE_INTO_CGROUP' "$W/trace"
+	never grep -E 'openat2?\([^"]*/n[0-9]+[^"]*>, "(init/)?cgroup.procs", [^)]*O_WRONLY' "$W/trace"
 }
