@@ -83,7 +83,7 @@ pid_t cg_fork_into(int dir, uint64_t flags, int *ret_pidfd);
  * sandbox's. On v1 the broker's children are in svc from birth. */
 int cg_join_guest(const struct cg_box *box);
 int cg_join_files(const struct cg_box *box);
-/* The caller, into svc of a sandbox that exists. */
+/* The caller, into svc of a sandbox that exists: as a whole, so that forks of others wait. */
 int cg_join_svc_of(const struct cg *cg, uint32_t block);
 /* Kills all of it, at once; does not wait. */
 int cg_kill(const struct cg *cg, const char *name);
