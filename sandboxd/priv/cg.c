@@ -142,13 +142,23 @@ static int delegate(int guest, uid_t uid, struct fail *f)
 	return 0;
 }
 
+static int open_dir(int base, const char *name, const char *below, struct fail *f)
+{
+	char path[64];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s%s", name, below);
+	fd = open_below(base, path, O_RDONLY | O_DIRECTORY, 0);
+	return fd < 0 ? fail_set(f, fd, "open control group") : fd;
+}
+
 static int make_v2(
 	const struct cg *cg, const char *name, uid_t shim_uid, struct cg_box *box, struct fail *f)
 {
-	_cleanup_close_ int top = dir_make(cg->base2, name, 0755);
+	_cleanup_close_ int top = open_dir(cg->base2, name, "", f);
 
 	if (top < 0)
-		return fail_set(f, top, "make control group");
+		return -1;
 	if (mkdirat(top, "guest", 0755) < 0)
 		return fail_set(f, errno, "make control group");
 	box->guest_dir = open_below(top, "guest", O_RDONLY | O_DIRECTORY, 0);
@@ -188,12 +198,12 @@ static int make_v1(
 
 int cg_make_svc(const struct cg *cg, const char *name, int *ret_dir, struct fail *f)
 {
-	_cleanup_close_ int top = cg->base2 < 0 ? -1 : dir_make(cg->base2, name, 0755);
 	int r;
 
 	*ret_dir = -1;
 	if (cg->base2 < 0)
 		return 0;
+	_cleanup_close_ int top = dir_make(cg->base2, name, 0755);
 	if (top < 0)
 		return fail_set(f, top, "make the control group %s", name);
 	/* While nobody is in it: whoever were would be moved. */
@@ -213,16 +223,6 @@ int cg_make(
 		if (cg->base1[c] >= 0)
 			r = make_v1(cg, c, name, box, f);
 	return r;
-}
-
-static int open_dir(int base, const char *name, const char *below, struct fail *f)
-{
-	char path[64];
-	int fd;
-
-	snprintf(path, sizeof(path), "%s%s", name, below);
-	fd = open_below(base, path, O_RDONLY | O_DIRECTORY, 0);
-	return fd < 0 ? fail_set(f, fd, "open control group") : fd;
 }
 
 /* All of the sandbox, then the guest in it. */
@@ -261,17 +261,6 @@ int cg_limit_cpu(const struct cg *cg, const char *name, int64_t milli, struct fa
 	return v2 ? cpu_v2(dir, milli, f) : cpu_v1(dir, milli, f);
 }
 
-void cg_box_close(struct cg_box *box)
-{
-	close_p(&box->files1);
-	close_p(&box->guest_dir);
-	close_p(&box->init_dir);
-	close_p(&box->oom);
-	for (int c = 0; c < CG_CTRLS; c++)
-		close_p(&box->guest1[c]);
-	*box = (struct cg_box)CG_BOX_NULL;
-}
-
 pid_t cg_fork_into(int dir, uint64_t flags, int *ret_pidfd)
 {
 	struct clone_args a = { .flags = flags | (dir < 0 ? 0 : CLONE_INTO_CGROUP),
@@ -282,9 +271,9 @@ pid_t cg_fork_into(int dir, uint64_t flags, int *ret_pidfd)
 	return (pid_t)syscall(SYS_clone3, &a, sizeof(a));
 }
 
-static int join(int tasks)
+static int join(int group)
 {
-	return tasks < 0 || write(tasks, "0", 1) == 1 ? 0 : -errno;
+	return group < 0 || write(group, "0", 1) == 1 ? 0 : -errno;
 }
 
 int cg_join_guest(const struct cg_box *box)
@@ -309,9 +298,7 @@ int cg_join_svc_of(const struct cg *cg, uint32_t block)
 		return 0;
 	snprintf(path, sizeof(path), "n%u/svc/cgroup.procs", block);
 	_cleanup_close_ int fd = open_below(cg->base2, path, O_WRONLY, 0);
-	if (fd < 0)
-		return fd;
-	return write(fd, "0", 1) == 1 ? 0 : -errno;
+	return fd < 0 ? fd : join(fd);
 }
 
 static void kill_each(int dir)

@@ -75,7 +75,6 @@ int cg_make(
  * thousandths of a processor: when it is known for whom. */
 int cg_limit(const struct cg *cg, const char *name, int64_t memory_mb, struct fail *f);
 int cg_limit_cpu(const struct cg *cg, const char *name, int64_t milli, struct fail *f);
-void cg_box_close(struct cg_box *box);
 /* fork(2) into the cgroup2 group of that folder, -1: into the caller's own. flags: of clone3(2), as CLONE_NEWPID;
  * with CLONE_PIDFD ret_pidfd gets the descriptor. The child may not use threads or what fork handlers prepare. */
 pid_t cg_fork_into(int dir, uint64_t flags, int *ret_pidfd);

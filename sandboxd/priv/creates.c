@@ -65,11 +65,9 @@ static pid_t fork_builder(struct broker *b, const struct job *j, int sock)
 	}
 	pid = cg_fork_into(svc, 0, NULL);
 	if (pid == 0) {
-		uint32_t block = j->from.block;
-		struct build_shape mine = j->shape;
 		close_p(&svc);
 		broker_leave(b, -1);
-		build_run(&b->env, &mine, block, sock);
+		build_run(&b->env, &j->shape, j->from.block, sock);
 	}
 	return pid;
 }
