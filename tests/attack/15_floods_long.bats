@@ -35,19 +35,18 @@ shim() { od -An -td4 -j16 -N4 "$D/state/priv/boxes/$1" | tr -d ' '; }
 host_free() { awk '$1 == "MemAvailable:" { print $2 }' /proc/meminfo; }
 
 # flood WHAT SHELL-TEXT [SHOWN]: runs the text again and again in A while B is measured; SHOWN: with its output.
-flood() { flood_by "$1" './guest_flood again "$TEXT"' "$2" "${3:-}"; }
+flood() { flood_by "$1" "./guest_flood again $(printf %q "$2")" "${3:-}"; }
 
-# flood_by WHAT COMMAND [TEXT [SHOWN]]: the command, which finds the text in TEXT, must go on until it is ended from
-# here. A machine is slow by itself now and then: what counts is the best of several medians.
+# flood_by WHAT COMMAND [SHOWN]: the command must go on until it is ended from here. A machine is slow by itself now
+# and then: what counts is the best of several medians.
 flood_by() {
-	local what=$1 cmd=$2 text=${3:-} to='>/dev/null 2>&1' quiet loud best= left free n end p
+	local what=$1 cmd=$2 to='>/dev/null 2>&1' quiet loud best= left free n end p
 	median "$B" 5 >/dev/null
 	quiet=$(median "$B" 41)
 	left=$(rss "$(server_pid)") free=$(host_free) n=$(shim "$A")
 	local before=$(rss "$n")
-	[ -z "${4:-}" ] || to=
-	p=$(post "/v1/sandboxes/$A/processes" "$(jq -cn --arg c "exec $cmd </dev/null $to" --arg t "$text" \
-		'{argv: ["sh", "-c", $c], env: {TEXT: $t}}')" | jq -er .pid)
+	[ -z "${3:-}" ] || to=
+	p=$(begin "$A" "exec $cmd </dev/null $to")
 	end=$((SECONDS + SECS))
 	while :; do
 		loud=$(median "$B" 15)

@@ -163,8 +163,8 @@ static void many_empty_files_are_their_own_sandboxs_trouble(void **state)
 	box_free(other);
 }
 
-/* Half a processor, as the kernel tells it where the controller is a v1 one. */
-static long number_in(const char *group, const char *file, int skip)
+/* One of the first two numbers in a group's file, from 0; -1: it is not there. */
+static long number_in(const char *group, const char *file, int which)
 {
 	char path[400], line[128] = "";
 	long n[2] = { -1, -1 };
@@ -176,7 +176,7 @@ static long number_in(const char *group, const char *file, int skip)
 		(void)sscanf(line, "%ld %ld", &n[0], &n[1]);
 	if (f)
 		fclose(f);
-	return n[skip];
+	return n[which];
 }
 
 /* What the group of init may use in a period, and how long that is, in microseconds; -1: no controller here. */
